@@ -493,14 +493,119 @@ fn a_lock_on_the_table_gives_the_key_locks_back() {
     assert_sound(&env, "escalated");
 }
 
+/// An environment with 1024 locks and tables `t0`, `t1` and so on.
+fn few_locks(disk: &SimDisk, table_count: u64) -> Environment {
+    let options = quick().lock_count_max(1024).transaction_count_max(4);
+    let env = options.open_on(Arc::new(disk.clone())).unwrap();
+    for from in (0..table_count).step_by(50) {
+        let until = table_count.min(from + 50);
+        env.transact(|txn| (from..until).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    }
+    env
+}
+
+/// A transaction that waits for no lock for long.
+fn impatient(env: &Environment) -> ledgerstone::Transaction {
+    let options = TransactionOptions { lock_timeout: Some(Duration::from_millis(1)), ..TransactionOptions::default() };
+    env.begin_with(options).unwrap()
+}
+
+/// The key locks are in many tables, few in each, and none in the table where the lock table is full.
+#[test]
+fn key_locks_in_other_tables_are_given_back_when_the_lock_table_is_full() {
+    const TABLES: u64 = 700; // Twice as many locks are more than there are.
+    let env = few_locks(&SimDisk::new(), TABLES);
+    let put = |value: &[u8]| {
+        let txn = env.begin().unwrap();
+        for no in 0..TABLES {
+            txn.bytes(&format!("t{no}")).unwrap().put(&key(1), value).unwrap();
+        }
+        txn
+    };
+    put(b"committed").commit().unwrap();
+    put(b"taken back").abort().unwrap();
+    // The same with reads. Another transaction may read beside them.
+    let readers = [env.begin().unwrap(), env.begin().unwrap()];
+    for no in 0..TABLES {
+        let name = format!("t{no}");
+        let found = readers[0].bytes(&name).unwrap().get(&key(1)).unwrap();
+        assert_eq!(found.as_deref(), Some(&b"committed"[..]), "{name}");
+    }
+    assert!(readers[1].bytes("t0").unwrap().get(&key(1)).unwrap().is_some());
+    drop(readers);
+    assert_sound(&env, "other tables");
+}
+
+/// Where others use the table in which a transaction has most key locks, it locks another one whole, and does not wait.
+#[test]
+fn a_transaction_that_finds_the_lock_table_full_waits_for_no_other_table() {
+    let env = bank(quick().lock_count_max(1024).transaction_count_max(8));
+    env.transact(|txn| ["t0", "t1", "t2", "large"].iter().try_for_each(|name| txn.create_table(name).map(drop)))
+        .unwrap();
+    let put = |txn: &ledgerstone::Transaction, table: &str, keys: std::ops::Range<u64>| {
+        let table = txn.bytes(table)?;
+        keys.into_iter().try_for_each(|n| table.put(&key(n), b"mine"))
+    };
+    let other = env.begin().unwrap();
+    put(&other, "t0", 9999..10_000).unwrap();
+    put(&other, "large", 0..1).unwrap();
+    let txn = env.begin().unwrap();
+    put(&txn, "t0", 0..80).unwrap();
+    put(&txn, "t1", 0..70).unwrap();
+    // A third one takes all that is left, and cannot lock its table whole, since the other one is there. After a time-out
+    // it looks at its share again only some locks later. So when several follow each other, there are no locks.
+    let third = impatient(&env);
+    let large = third.bytes("large").unwrap();
+    let (mut n, mut refused_count) = (1, 0);
+    while refused_count < 5 {
+        match large.put(&key(n), b"third") {
+            Ok(()) => (n, refused_count) = (n + 1, 0),
+            Err(Error::LockTimeout { .. }) => refused_count += 1,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    put(&txn, "t2", 0..40).unwrap();
+    put(&other, "t0", 10_000..10_001).unwrap();
+    let looks = impatient(&env);
+    assert!(looks.bytes("t0").unwrap().get(&key(5000)).unwrap().is_none());
+    assert!(looks.bytes("t2").unwrap().get(&key(5000)).unwrap().is_none());
+    let refused = looks.bytes("t1").map(drop).unwrap_err();
+    assert!(matches!(refused, Error::LockTimeout { .. }), "t1 is not locked whole: {refused:?}");
+    [other, txn, third].into_iter().for_each(|txn| drop(txn.commit().unwrap()));
+    assert_sound(&env, "full");
+}
+
+/// Its key locks in the catalog become a lock on the catalog, as in any table (`docs/limits.md`).
+#[test]
+fn a_transaction_that_makes_many_tables_keeps_others_from_making_any() {
+    let disk = SimDisk::new();
+    let open = || quick().escalate_after(20).open_on(Arc::new(disk.clone())).unwrap();
+    let env = open();
+    env.transact(|txn| ["known", "unknown"].iter().try_for_each(|name| txn.create_table(name).map(drop))).unwrap();
+    env.close().unwrap();
+    let env = open();
+    env.transact(|txn| txn.bytes("known").map(drop)).unwrap();
+    let txn = env.begin().unwrap();
+    let make = |numbers: std::ops::Range<u32>| {
+        numbers.into_iter().for_each(|n| drop(txn.create_table(&format!("t{n}")).unwrap()))
+    };
+    make(0..5);
+    drop(impatient(&env).create_table("another").unwrap());
+    make(5..60);
+    for refused in [impatient(&env).create_table("another"), impatient(&env).bytes("unknown")] {
+        assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{:?}", refused.map(drop));
+    }
+    drop(impatient(&env).bytes("known").unwrap());
+    txn.commit().unwrap();
+    env.transact(|txn| txn.create_table("another").and(txn.bytes("unknown")).map(drop)).unwrap();
+}
+
 /// A transaction that would need most of the lock table by itself is not run again, whatever its closure makes of that.
 #[test]
 fn a_full_lock_table_that_the_closure_ignores_is_told() {
-    const TABLES: u64 = 700;
-    let env = bank(quick().lock_count_max(1024).transaction_count_max(4));
-    for from in (0..TABLES).step_by(50) {
-        env.transact(|txn| (from..from + 50).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
-    }
+    const TABLES: u64 = 1400; // More than there are locks, with one for each.
+    let disk = SimDisk::new();
+    let env = few_locks(&disk, TABLES);
     let mut runs = 0;
     let done = env.transact(|txn| {
         runs += 1;
@@ -513,7 +618,9 @@ fn a_full_lock_table_that_the_closure_ignores_is_told() {
     assert!(held > max / 2 && !error.is_retryable(), "{error}: run again, it would need them again");
     assert!(error.to_string().contains("make it smaller"), "{error}");
     assert_eq!(runs, 1);
-    assert_sound(&env, "ignored");
+    env.close().unwrap();
+    let more_locks = quick().lock_count_max(4096).open_on(Arc::new(disk)).unwrap();
+    assert_sound(&more_locks, "ignored"); // It locks every table.
 }
 
 /// Locks on leaves go when one on the table stands for them, as locks on keys do.
@@ -530,6 +637,28 @@ fn a_lock_on_the_table_gives_the_leaf_locks_back() {
         (0..300).for_each(|n| table.put(&key(n), &[1; 400]).unwrap());
     }
     writer.commit().unwrap();
+    assert_sound(&env, "leaves");
+}
+
+/// They are taken under latches, by tries. The lock on the table comes as soon as on keys all the same.
+#[test]
+fn as_many_leaf_locks_as_key_locks_become_a_lock_on_the_table() {
+    let env = bank(quick().locking(Locking::Pages).escalate_after(20));
+    env.transact(|txn| txn.create_table("t").map(drop)).unwrap();
+    let writer = env.begin().unwrap();
+    let table = writer.bytes("t").unwrap();
+    let is_locked = || match impatient(&env).bytes("t").map(drop) {
+        Err(Error::LockTimeout { .. }) => true,
+        found => found.map(|()| false).unwrap(),
+    };
+    let put = |n: u64| table.put(&key(n), &[1; 400]).unwrap();
+    (0..50).for_each(put);
+    assert!(!is_locked(), "a few leaves are locked, not the table");
+    // No more than ten such records fit in a page.
+    (50..400).for_each(put);
+    assert!(is_locked(), "forty leaves are locked, one by one");
+    writer.commit().unwrap();
+    assert!(!is_locked());
     assert_sound(&env, "leaves");
 }
 

@@ -3,6 +3,7 @@
 //! The lock manager knows names and owners. This file knows that a key belongs to a table, that a table lock may cover
 //! its keys, and when many key locks are worth one table lock.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use ledgerstone_lock::{LockError, LockName, Mode, OwnerNo, Wait};
@@ -109,8 +110,12 @@ struct HeldTable {
 }
 
 /// How many more locks are taken until the next try to lock the whole table, and until the next look at the
-/// transaction's share.
+/// transaction's share. So many are given up together, if there are as many, when the lock table is full.
 const KEYS_BETWEEN_TRIES: u32 = 64;
+
+/// Tables used by others, too, that a transaction tries to lock whole before it is refused a lock. Each try can take
+/// nodes for the intentions of the others, of which there are few left.
+const SHARED_TABLES_TRIED_MAX: u32 = 8;
 
 impl HeldTables {
     #[inline]
@@ -164,6 +169,21 @@ impl HeldTables {
 
     fn keys_of(&self, table: TableId) -> u32 {
         self.place(table).map_or(0, |place| self.held[place].keys)
+    }
+
+    /// The tables with at least `keys_min` locks on their keys, and how many those are; those with most come first. The
+    /// last ones are left out if there are more than can be needed.
+    fn with_most_keys(&self, keys_min: u32) -> Vec<(u32, TableId)> {
+        const COUNT_MAX: usize = (KEYS_BETWEEN_TRIES + SHARED_TABLES_TRIED_MAX) as usize;
+        let held = self.held.iter().filter(|held| held.keys >= keys_min);
+        let mut tables: Vec<(u32, TableId)> = held.map(|held| (held.keys, held.table)).collect();
+        let order = |&(keys, table): &(u32, TableId)| (Reverse(keys), table);
+        if tables.len() > COUNT_MAX {
+            tables.select_nth_unstable_by_key(COUNT_MAX, order);
+            tables.truncate(COUNT_MAX);
+        }
+        tables.sort_unstable_by_key(order);
+        tables
     }
 
     /// The mode of the table that stands for all key locks taken there.
@@ -330,11 +350,11 @@ impl Txn {
         }
         match self.tables.place(table) {
             Some(place) if self.tables.has(place, mode) => Ok(()),
-            _ => self.lock_table_at(table, mode).map(drop),
+            _ => self.with_room(None, |txn| txn.lock_table_at(table, mode)).map(drop),
         }
     }
 
-    /// Locks a table that is not locked so yet, and says where it is among those held.
+    /// Locks a table that is not locked so yet, and says where it is among those held. Makes no room for that.
     fn lock_table_at(&mut self, table: TableId, mode: Mode) -> Result<usize, TxnError> {
         self.lock(table_name(table), mode)?;
         let place = self.tables.place(table);
@@ -399,25 +419,18 @@ impl Txn {
         if self.rolling_back {
             return Ok(());
         }
-        let place = match self.tables.place(table) {
-            Some(place) if covered(self.tables.held[place].mode, mode) => return Ok(()),
-            Some(place) if self.tables.has(place, intention(mode)) => place,
-            _ => self.lock_table_at(table, intention(mode))?,
-        };
-        if self.escalates(place, mode)? {
-            return Ok(());
-        }
-        match self.lock_newly(key_name(table, what), mode, key) {
-            Ok(newly) => self.tables.count_key(place, newly),
-            // What this transaction holds here is worth more to the others than to itself.
-            Err(TxnError::Lock(LockError::TableFull { .. })) if self.tables.keys_of(table) > 0 => {
-                let whole = self.tables.whole(table);
-                self.lock_table(table, whole)?;
-                self.give_up_keys(table);
+        self.with_room(Some(table), |txn| {
+            let place = match txn.tables.place(table) {
+                Some(place) if covered(txn.tables.held[place].mode, mode) => return Ok(()),
+                Some(place) if txn.tables.has(place, intention(mode)) => place,
+                _ => txn.lock_table_at(table, intention(mode))?,
+            };
+            if !(txn.is_escalation_due(place, mode) && txn.escalates(place, mode)?) {
+                let newly = txn.lock_newly(key_name(table, what), mode, key)?;
+                txn.tables.count_key(place, newly);
             }
-            Err(error) => return Err(error),
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Locks a key or a gap if that needs no waiting. The table must already be locked with an intention.
@@ -428,24 +441,30 @@ impl Txn {
         if self.covers(table, mode) {
             return Ok(true);
         }
+        match self.try_lock_key_itself(table, what, mode) {
+            // To be waited for: `lock_key` may make room.
+            Err(TxnError::Lock(LockError::TableFull { .. })) if self.tables.keys > 0 => Ok(false),
+            locked => locked,
+        }
+    }
+
+    #[inline]
+    fn try_lock_key_itself(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<bool, TxnError> {
         if !self.try_lock_table(table, intention(mode))? {
             return Ok(false);
         }
         let place = self.tables.place(table);
+        if let Some(place) = place
+            && self.is_escalation_due(place, mode)
+            && let Some(is_covered) = self.tries_to_escalate(place, mode)?
+        {
+            return Ok(is_covered);
+        }
+        let granted = self.try_lock_newly(key_name(table, what), mode)?;
         if let Some(place) = place {
-            self.tables.held[place].wrote |= intention(mode) == Mode::IX;
+            self.tables.count_key(place, granted == Some(true));
         }
-        match self.try_lock_newly(key_name(table, what), mode) {
-            Ok(granted) => {
-                if let Some(place) = place {
-                    self.tables.count_key(place, granted == Some(true));
-                }
-                Ok(granted.is_some())
-            }
-            // To be waited for: see `lock_key`.
-            Err(TxnError::Lock(LockError::TableFull { .. })) if self.tables.keys_of(table) > 0 => Ok(false),
-            Err(error) => Err(error),
-        }
+        Ok(granted.is_some())
     }
 
     /// Waits for a key or gap lock, and does not keep it. An insert of `key` looks at the gap of the next key this way.
@@ -454,13 +473,18 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_key_instant(&mut self, table: TableId, what: KeyLock, mode: Mode, key: &[u8]) -> Result<(), TxnError> {
-        if self.covers(table, mode) || planted::is_on(Bug::NoGapLocks) {
+        if planted::is_on(Bug::NoGapLocks) {
             return Ok(());
         }
-        self.lock_table(table, intention(mode))?;
-        let name = key_name(table, what);
-        self.engine.waited.note(name, key);
-        self.lock_instant(name, mode)
+        self.with_room(Some(table), |txn| {
+            if txn.covers(table, mode) {
+                return Ok(());
+            }
+            txn.lock_table(table, intention(mode))?;
+            let name = key_name(table, what);
+            txn.engine.waited.note(name, key);
+            txn.lock_instant(name, mode)
+        })
     }
 
     /// The same without waiting.
@@ -480,44 +504,132 @@ impl Txn {
         self.engine.locks.held(OwnerNo(self.chain.no), key_name(table, what))
     }
 
-    /// Called before a key lock in the table at `place`. If there are many already, it tries to lock the table
-    /// instead. If there are far too many, or more than this transaction's share of the lock table, it waits for that
-    /// lock. With the table locked, the key locks are given up.
+    /// Called before a key lock in the table at `place`. True if there are many already, or it is time to look whether
+    /// they are more than this transaction's share of the lock table.
     #[inline]
-    fn escalates(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
+    fn is_escalation_due(&mut self, place: usize, mode: Mode) -> bool {
         let looks_at_share = self.tables.keys >= self.tables.look_from.max(KEYS_BETWEEN_TRIES);
         let held = &mut self.tables.held[place];
         held.wrote |= intention(mode) == Mode::IX;
-        let is_due = held.keys >= self.engine.settings.escalate_after.max(1).max(held.try_from) || looks_at_share;
-        Ok(is_due && self.escalates_now(place, mode)?)
+        held.keys >= self.engine.settings.escalate_after.max(1).max(held.try_from) || looks_at_share
     }
 
+    /// With many key locks, tries to lock the table instead. With far too many, or more than this transaction's share of
+    /// the lock table, it waits for that lock. With the table locked, the key locks are given up. True: no lock of
+    /// `mode` on a key of that table is needed any more.
     #[cold]
-    fn escalates_now(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
-        let limit = self.engine.settings.escalate_after.max(1);
-        let total = self.tables.keys;
-        let held = &mut self.tables.held[place];
-        let (table, keys) = (held.table, held.keys);
-        let has_far_too_many = keys >= limit.saturating_mul(8);
-        held.try_from = keys.saturating_add(limit.min(KEYS_BETWEEN_TRIES));
-        self.tables.look_from = total.saturating_add(KEYS_BETWEEN_TRIES);
+    fn escalates(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
+        let (table, keys) = self.note_try(place);
         let whole = self.tables.whole(table);
-        // A table of few locks would be locked for little.
-        if has_far_too_many || keys >= KEYS_BETWEEN_TRIES && self.has_used_its_share(total) {
-            self.lock_table(table, whole)?;
-        } else {
-            let is_locked = keys >= limit
-                && match self.try_lock_table(table, whole) {
-                    // Without the table's lock it goes on as before.
-                    Err(TxnError::Lock(LockError::TableFull { .. })) => false,
-                    other => other?,
-                };
-            if !is_locked {
-                return Ok(false);
+        let has_used_its_share = self.has_used_its_share(self.tables.keys);
+        if self.has_far_too_many(keys, has_used_its_share) {
+            self.lock_table_at(table, whole)?;
+            self.give_up_keys(table);
+            return Ok(self.covers(table, mode));
+        }
+        if has_used_its_share {
+            self.make_room(KEYS_BETWEEN_TRIES)?;
+        }
+        Ok(self.has_many(keys) && self.escalates_if_free(table, mode)?)
+    }
+
+    /// The same without waiting, under latches. `Some`: the key is covered by the lock on the table, or `lock_key` is to
+    /// wait for that lock. `None`: the key needs a lock of its own.
+    #[cold]
+    fn tries_to_escalate(&mut self, place: usize, mode: Mode) -> Result<Option<bool>, TxnError> {
+        let HeldTable { table, keys, .. } = self.tables.held[place];
+        if self.has_far_too_many(keys, self.has_used_its_share(self.tables.keys)) {
+            return self.escalates_if_free(table, mode).map(Some);
+        }
+        self.note_try(place);
+        let is_covered = self.has_many(keys) && self.escalates_if_free(table, mode)?;
+        Ok(is_covered.then_some(true))
+    }
+
+    /// Puts the next look off, and returns the table at `place` with the number of its key locks.
+    fn note_try(&mut self, place: usize) -> (TableId, u32) {
+        let between = self.engine.settings.escalate_after.clamp(1, KEYS_BETWEEN_TRIES);
+        let held = &mut self.tables.held[place];
+        held.try_from = held.keys.saturating_add(between);
+        self.tables.look_from = self.tables.keys.saturating_add(KEYS_BETWEEN_TRIES);
+        (held.table, held.keys)
+    }
+
+    /// Whether so many key locks in one table have to become one lock on the table. A table of few locks would be locked
+    /// for little.
+    fn has_far_too_many(&self, keys: u32, has_used_its_share: bool) -> bool {
+        keys >= self.engine.settings.escalate_after.max(1).saturating_mul(8)
+            || keys >= KEYS_BETWEEN_TRIES && has_used_its_share
+    }
+
+    fn has_many(&self, keys: u32) -> bool {
+        keys >= self.engine.settings.escalate_after.max(1)
+    }
+
+    /// Locks a table whole if that needs no waiting, and gives its key locks up.
+    fn escalates_if_free(&mut self, table: TableId, mode: Mode) -> Result<bool, TxnError> {
+        match self.try_lock_table(table, self.tables.whole(table)) {
+            Ok(true) => {
+                self.give_up_keys(table);
+                Ok(self.covers(table, mode))
+            }
+            // Without the table's lock it goes on as before.
+            Ok(false) | Err(TxnError::Lock(LockError::TableFull { .. })) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `lock`, which takes a lock and changes nothing if that is refused. If the lock table is full, this
+    /// transaction gives key locks up and tries again: what it holds there is worth more to the others than to itself.
+    /// `at_hand` is the table whose part is to be locked. Only that one is waited for, and last. A wait for another table
+    /// would keep from everybody the locks that they need, while this transaction's end gives them back at once.
+    #[inline]
+    fn with_room<T>(
+        &mut self,
+        at_hand: Option<TableId>,
+        mut lock: impl FnMut(&mut Txn) -> Result<T, TxnError>,
+    ) -> Result<T, TxnError> {
+        loop {
+            match lock(self) {
+                Err(TxnError::Lock(full @ LockError::TableFull { .. })) => self.find_room(at_hand, full)?,
+                locked => return locked,
             }
         }
-        self.give_up_keys(table);
-        Ok(self.covers(table, mode))
+    }
+
+    /// Gives up at least one key lock, or answers `full`. So a caller that tries again comes to an end.
+    #[cold]
+    #[inline(never)]
+    fn find_room(&mut self, at_hand: Option<TableId>, full: LockError) -> Result<(), TxnError> {
+        if self.make_room(1)? > 0 {
+            return Ok(());
+        }
+        if let Some(table) = at_hand.filter(|&table| self.tables.keys_of(table) > 0) {
+            self.lock_table_at(table, self.tables.whole(table))?;
+            if self.give_up_keys(table) > 0 {
+                return Ok(());
+            }
+        }
+        Err(full.into())
+    }
+
+    /// Locks tables whole that have at least `keys_min` key locks, where that needs no waiting, and gives their key
+    /// locks up. Those with most come first, until enough were given up. Returns how many those were.
+    #[cold]
+    fn make_room(&mut self, keys_min: u32) -> Result<u32, TxnError> {
+        let (mut given_up, mut shared_count) = (0, 0);
+        for (_, table) in self.tables.with_most_keys(keys_min) {
+            if given_up >= KEYS_BETWEEN_TRIES || shared_count == SHARED_TABLES_TRIED_MAX {
+                break;
+            }
+            match self.try_lock_table(table, self.tables.whole(table)) {
+                Ok(true) => given_up += self.give_up_keys(table),
+                Ok(false) => shared_count += 1,
+                Err(TxnError::Lock(LockError::TableFull { .. })) => {} // The next one may need no node.
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(given_up)
     }
 
     /// Locks on keys, gaps and pages, and on tables, that this transaction holds.
@@ -532,8 +644,8 @@ impl Txn {
         keys > self.engine.locks.free_count() / 2
     }
 
-    /// Gives up the key locks that the lock on the whole table stands for.
-    fn give_up_keys(&mut self, table: TableId) {
+    /// Gives up the key locks that the lock on the whole table stands for, and says how many.
+    fn give_up_keys(&mut self, table: TableId) -> u32 {
         let count = self.engine.locks.unlock_keys(OwnerNo(self.chain.no), table);
         self.tables.keys = self.tables.keys.saturating_sub(count);
         if let Some(held) = self.tables.find(table) {
@@ -541,6 +653,7 @@ impl Txn {
             held.try_from = 0;
         }
         self.tables.look_from = 0;
+        count
     }
 
     fn depend(&mut self, lsn: Lsn) {
