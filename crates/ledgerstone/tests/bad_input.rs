@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
-use ledgerstone::{BytesTable, Durability, Environment, Error, TransactionOptions};
+use ledgerstone::{BytesTable, CompactOptions, Durability, Environment, Error, TransactionOptions};
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, ReadOnlyDisk, SimDisk};
 
 #[test]
@@ -551,6 +551,26 @@ fn a_transaction_larger_than_cache_and_log_buffer() {
     let env_after = open(&disk.after_crash(1)).unwrap();
     assert!(read(&env_after).unwrap() == before);
     assert_sound(&env_after, "larger");
+}
+
+#[test]
+fn transactions_of_the_library_find_a_slot_beside_as_many_as_may_run() {
+    let env = tiny().transaction_count_max(1).open_on(Arc::new(SimDisk::new())).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+    for prepares in [false, true] {
+        let txn = env.begin().unwrap();
+        txn.bytes("t").unwrap().put(b"k", b"w").unwrap();
+        let refused = env.begin().unwrap_err();
+        assert!(matches!(refused, Error::TooManyTransactions(1)), "{refused:?}");
+        assert_eq!(env.table_names().unwrap(), ["t"]);
+        env.reclaim().unwrap();
+        env.compact(CompactOptions::default()).unwrap();
+        if prepares {
+            txn.prepare(b"global").unwrap().abort().unwrap();
+        } else {
+            txn.commit().unwrap();
+        }
+    }
 }
 
 #[test]

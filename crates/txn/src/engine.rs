@@ -20,6 +20,7 @@ use ledgerstone_page::{Lsn, OpId, Xid};
 use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable, sync};
 
 use crate::locks;
+use crate::table::OWN_SLOT_COUNT;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
@@ -145,23 +146,29 @@ impl Engine {
         self.undos.read().get(&op).cloned().ok_or(TxnError::NoLogicalUndo { op, lsn })
     }
 
-    /// Begins a transaction.
+    /// Begins a transaction of the library's own, for which [`OWN_SLOT_COUNT`] slots are kept.
     ///
     /// # Errors
     /// The environment has failed, or all slots are taken.
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
-        self.begin_aged(Xid::NONE)
+        self.thread()?;
+        self.begin_in(0, 0, Xid::NONE)
     }
 
-    /// Begins a transaction that is as old as transaction `age` in the eyes of the deadlock detector. So a transaction
-    /// that is run again after a deadlock does not become the youngest each time. With none, its age is its own.
+    /// Begins a transaction of the user's, in a slot that is not kept for the library's own. It is as old as transaction
+    /// `age` in the eyes of the deadlock detector. So a transaction that is run again after a deadlock does not become
+    /// the youngest each time. With none, its age is its own.
     ///
     /// # Errors
     /// As [`Engine::begin`].
     pub fn begin_aged(self: &Arc<Engine>, age: Xid) -> Result<Txn, TxnError> {
+        let hint = u32::from(self.thread()?.0); // Neighbours in time do not look at the same slots.
+        self.begin_in(OWN_SLOT_COUNT, hint, age)
+    }
+
+    fn begin_in(self: &Arc<Engine>, first_slot: u32, hint: u32, age: Xid) -> Result<Txn, TxnError> {
         self.check()?;
-        let hint = u32::from(self.thread()?.0);
-        let (no, xid) = self.table.claim(hint % self.table.slot_count())?;
+        let (no, xid) = self.table.claim(first_slot, hint)?;
         if self.begins.load(SeqCst) != OPEN && self.begins_have_ended() {
             self.table.free(no);
             return Err(TxnError::Failed { why: CLOSED.into() });

@@ -63,7 +63,7 @@ pub use rollback::Step;
 #[cfg(not(loom))]
 pub use savepoint::Savepoint;
 #[cfg(not(loom))]
-pub use table::{TxnSlot, TxnTable, state};
+pub use table::{OWN_SLOT_COUNT, TxnSlot, TxnTable, state};
 #[cfg(not(loom))]
 pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]

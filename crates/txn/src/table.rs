@@ -61,6 +61,10 @@ pub mod state {
 /// Where beside the next id stands how many slots were ever taken (T2).
 const USED: usize = 1;
 
+/// Slots that only transactions of the library's own take: the housekeeper's, a compaction's, a look at the catalog.
+/// However many transactions of users run, these begin. An environment has so many slots more than it was asked for.
+pub const OWN_SLOT_COUNT: u32 = 4;
+
 /// The table of all running transactions.
 pub struct TxnTable {
     slots: Handle<[TxnSlot]>,
@@ -91,11 +95,11 @@ impl TxnTable {
         &self.slots[no as usize]
     }
 
-    /// Takes a free slot, looking from `hint` on, and gives it the next [`Xid`].
-    pub(crate) fn claim(&self, hint: u32) -> Result<(u32, Xid), TxnError> {
-        let count = self.slot_count();
+    /// Takes a free slot of those from `first` on, looking from `hint` on, and gives it the next [`Xid`].
+    pub(crate) fn claim(&self, first: u32, hint: u32) -> Result<(u32, Xid), TxnError> {
+        let count = self.slot_count().saturating_sub(first);
         for step in 0..count {
-            let no = (hint + step) % count;
+            let no = first + (hint % count + step) % count;
             let slot = self.slot(no);
             // Relaxed look first: a compare-exchange takes the cache line even when it fails.
             if slot.state.load(Relaxed) == state::FREE
@@ -117,7 +121,7 @@ impl TxnTable {
 
     /// Takes a free slot for a loser of recovery, which brings its own [`Xid`] and chain.
     pub(crate) fn claim_for(&self, xid: Xid, first: Lsn, last: Lsn) -> Result<u32, TxnError> {
-        let (no, _) = self.claim(0)?;
+        let (no, _) = self.claim(OWN_SLOT_COUNT, 0)?;
         let slot = self.slot(no);
         slot.xid.store(xid.0, Release);
         slot.first_lsn.store(first.0, SeqCst);

@@ -10,7 +10,7 @@ use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
+use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
 
 use super::{FILE, operations};
 use crate::Error;
@@ -41,10 +41,11 @@ impl Parts {
     ) -> Result<Parts, Error> {
         let state = control.state();
         // The losers of a crash need a slot each, however few there may be afterwards; the prepared keep theirs, and
-        // their locks, and leave the others what was asked for.
+        // their locks, and leave the others what was asked for. The library's own transactions have theirs.
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let kept_count = count(found.in_doubt.len());
-        let slot_count = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);
+        let slot_count =
+            effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count + OWN_SLOT_COUNT);
         let kept_locks = count(found.in_doubt.values().map(|kept| kept.record.locks.len()).sum());
         let lock_count_max = effective.lock_count_max.saturating_add(kept_locks);
         let lock_config = locking::config(effective, slot_count, lock_count_max);
