@@ -1,15 +1,10 @@
 //! The engine: log, cache, locks and operations under one roof, and whether they can still be trusted.
 //!
 //! It is what every structure and every transaction holds. It knows no structure, no table name and no file name.
-//!
-//! E1. Once [`Engine::end_begins`] has said yes, no transaction begins. A transaction that begins takes a slot and then
-//!     looks at `begins`; a close sets `begins` and then looks at the slots. All four are sequentially consistent, so
-//!     one of them sees the other. A thread that sees a slot taken also sees what its taker did before, such as
-//!     counting itself among the users of a handle.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Acquire, Ordering::Release, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_buffer::Cache;
 use ledgerstone_disk::Fence;
@@ -17,22 +12,15 @@ use ledgerstone_lock::{LockManager, LockName, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable, sync};
+use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable};
 
+use crate::begins::Begins;
 use crate::locks;
 use crate::table::OWN_SLOT_COUNT;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 
-/// Transactions may begin.
-const OPEN: u32 = 0;
-/// A close is looking whether it may.
-const DECIDING: u32 = 1;
-/// No transaction begins any more.
-const ENDED: u32 = 2;
-/// How long one sleep for the decision lasts.
-const DECISION_LOOK_NS: u64 = 20_000;
 /// Why a closed environment has failed.
 const CLOSED: &str = "the environment was closed";
 
@@ -96,8 +84,8 @@ pub struct Engine {
     fence: Arc<Fence>,
     pub(crate) waited: WaitedKeys,
     undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
-    /// [`OPEN`], [`DECIDING`] or [`ENDED`]: whether transactions may begin (E1).
-    begins: AtomicU32,
+    /// Whether transactions may begin.
+    begins: Begins,
     failed: AtomicBool,
     why_failed: Mutex<String>,
 }
@@ -118,7 +106,7 @@ impl Engine {
             settings: parts.settings,
             call_waits: CallWaits::default(),
             fence: parts.fence,
-            begins: AtomicU32::new(OPEN),
+            begins: Begins::default(),
             waited: WaitedKeys::default(),
             undos: RwLock::new(BTreeMap::new()),
             failed: AtomicBool::new(false),
@@ -157,7 +145,8 @@ impl Engine {
 
     /// Begins a transaction of the user's, in a slot that is not kept for the library's own. It is as old as transaction
     /// `age` in the eyes of the deadlock detector. So a transaction that is run again after a deadlock does not become
-    /// the youngest each time. With none, its age is its own.
+    /// the youngest each time. With none, its age is its own. The caller has counted itself among the users that
+    /// [`Engine::end_begins`] asks for.
     ///
     /// # Errors
     /// As [`Engine::begin`].
@@ -169,7 +158,7 @@ impl Engine {
     fn begin_in(self: &Arc<Engine>, first_slot: u32, hint: u32, age: Xid) -> Result<Txn, TxnError> {
         self.check()?;
         let (no, xid) = self.table.claim(first_slot, hint)?;
-        if self.begins.load(SeqCst) != OPEN && self.begins_have_ended() {
+        if !self.begins.may_begin(first_slot > 0) {
             self.table.free(no);
             return Err(TxnError::Failed { why: CLOSED.into() });
         }
@@ -177,30 +166,14 @@ impl Engine {
         Ok(Txn::new(Arc::clone(self), no, xid))
     }
 
-    /// Ends the beginning of transactions for good if `may`, which is told how many run, says so (E1). Those that begin
-    /// meanwhile wait for the decision. Says whether none begins any more.
+    /// Ends the beginning of transactions for good if `may` says so (E1 in `begins.rs`). `may` counts the users and
+    /// takes off the number that it is given: so many of them wait for this decision, and have not begun (E4). Says
+    /// whether none begins any more.
     pub fn end_begins(&self, may: impl FnOnce(u32) -> bool) -> bool {
-        while self.begins.compare_exchange(OPEN, DECIDING, SeqCst, SeqCst).is_err() {
-            if self.begins_have_ended() {
-                return true;
-            }
-        }
-        let ends = may(self.table.active_count());
-        self.begins.store(if ends { ENDED } else { OPEN }, SeqCst);
-        ends
-    }
-
-    /// Waits while another thread decides, which takes it a look at the slots.
-    #[cold]
-    fn begins_have_ended(&self) -> bool {
-        let mut round = 0;
-        loop {
-            match self.begins.load(SeqCst) {
-                DECIDING if sync::spin(round) => round += 1,
-                DECIDING => sync::sleep_ns(DECISION_LOOK_NS),
-                begins => return begins == ENDED,
-            }
-        }
+        self.begins.end(|waiting| {
+            let _ = self.table.active_count(); // E1: from here on it is seen what their takers did before.
+            may(waiting)
+        })
     }
 
     /// The slot of this thread, which its first call claims. Functions that let threads in call this before anything

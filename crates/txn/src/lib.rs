@@ -12,6 +12,8 @@
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
+mod begins;
+#[cfg(not(loom))]
 mod chain;
 #[cfg(not(loom))]
 mod commit;

@@ -151,7 +151,7 @@ impl TxnTable {
     }
 
     /// How many transactions run now. Sequentially consistent, for a close, which ends the beginning of transactions
-    /// (E1 in `engine.rs`).
+    /// (E1 in `begins.rs`).
     #[must_use]
     pub fn active_count(&self) -> u32 {
         let active = self.slots.iter().filter(|s| s.state.load(SeqCst) != state::FREE).count();

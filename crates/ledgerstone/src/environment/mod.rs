@@ -197,11 +197,11 @@ impl Environment {
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;
-        // One is ours, each of the others a transaction's, which counts itself before it begins. The library's own
-        // transactions hold none.
+        // One is ours, each of the others a transaction's, which counts itself before it begins. Those that wait to hear
+        // whether they may are not open. The library's own transactions hold none.
         let mut count = 0;
-        let may_close = handles.env.engine.end_begins(|_| {
-            count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX);
+        let may_close = handles.env.engine.end_begins(|waiting| {
+            count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX).saturating_sub(waiting);
             count == 0 || self.is_failed()
         });
         if !may_close {

@@ -37,7 +37,7 @@ impl Environment {
 
     /// With `sets_out` off, [`Transaction::wait_and_set_out`] comes next.
     fn begin_aged(&self, options: TransactionOptions, age: Xid, sets_out: bool) -> Result<Transaction, Error> {
-        let handles = Arc::clone(&self.inner.handles); // Counted first (E1 in `txn/engine.rs`).
+        let handles = Arc::clone(&self.inner.handles); // Counted first (E4 in `txn/begins.rs`).
         let env = &handles.env;
         let mut txn = Box::new(env.engine.begin_aged(age)?);
         if let Some(timeout) = options.lock_timeout {
