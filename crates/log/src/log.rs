@@ -333,8 +333,14 @@ impl Log {
         let prepared_end = state.prepared_end.load(Relaxed);
         let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
         let is_wanted = ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0;
-        if is_wanted && self.segments.file(start)?.len()? >= bytes {
-            self.segments.recycle(start, prepared_end).map_err(|error| self.explain(error))?;
+        let is_renamed = is_wanted
+            && self.segments.file(start)?.len()? >= bytes
+            && match self.segments.recycle(start, prepared_end) {
+                // Removed like those that nobody wants: it would stay for ever, with a gap behind it (F8).
+                Err(NoSegment::Refused(error)) if error.is_no_space() => false,
+                renamed => renamed.map(|()| true).map_err(|error| self.explain(error))?,
+            };
+        if is_renamed {
             self.name_segments_below(prepared_end + bytes)?;
             state.prepared_end.store(prepared_end + bytes, SeqCst);
         } else {

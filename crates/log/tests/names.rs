@@ -53,6 +53,24 @@ fn a_recycled_segments_name_is_not_believed_either() {
     }
 }
 
+/// A full disk may refuse another name. The segment goes then: it would stay for ever, before a gap (F8).
+#[test]
+fn a_segment_that_gets_no_later_name_is_removed() {
+    let disk = FaultDisk::new(Arc::new(SimDisk::new()));
+    let log = new_log(Arc::new(disk.clone()));
+    for no in 0..60 {
+        append_one(&log, no, 1000).unwrap();
+        log.flush().unwrap();
+    }
+    disk.add(Fault::at(Call::Name, 1, Harm::Fail(DiskErrorKind::NoSpace)));
+    let given_up = log.recycle_before(log.durable_lsn()).unwrap();
+    assert!(given_up > 1 && disk.hits() == 1, "{given_up}, {}", disk.hits());
+    let mut starts: Vec<u64> = disk.list(LOG_DIR).unwrap().iter().filter_map(|name| segment_start(name)).collect();
+    starts.sort_unstable();
+    assert_eq!(Some(&log.oldest_lsn().0), starts.first(), "{starts:?}");
+    assert!(starts.is_sorted_by(|a, b| a + SEGMENT_BYTES == *b), "{starts:?}");
+}
+
 /// An old segment that somebody has cut is not used again: it would lack bytes when the next crash comes.
 #[test]
 fn a_segment_that_was_cut_is_not_used_again() {
