@@ -281,7 +281,7 @@ fn who_is_refused_does_not_make_a_close_unclean() {
     let others = [begin_all_the_time(), begin_all_the_time()];
     let closed = loop {
         match env.clone().close() {
-            Err(Error::TransactionsOpen { .. }) => {} // Who waits for the decision does not count as open.
+            Err(Error::TransactionsOpen { .. }) => {} // One that waits for the decision does not count as open.
             closed => break closed,
         }
     };
@@ -326,6 +326,31 @@ fn fail(env: &Environment, faulty: &FaultDisk) {
         assert!(count < 100_000, "it does not fail");
     }
     assert!(env.is_failed());
+}
+
+/// Its lock may never come: the transaction that holds it can neither commit nor be rolled back.
+#[test]
+fn a_wait_for_a_lock_ends_when_the_environment_fails() {
+    let faulty = FaultDisk::new(Arc::new(SimDisk::new()));
+    let env = options().lock_timeout(Duration::from_secs(3600)).open_on(Arc::new(faulty.clone())).unwrap();
+    env.transact(|txn| ["t", "u"].iter().try_for_each(|name| txn.create_table(name).map(drop))).unwrap();
+    let holder = env.begin().unwrap();
+    holder.bytes("t").unwrap().put(b"k", b"held").unwrap();
+    let waiters: Vec<_> = (0..2)
+        .map(|_| {
+            let txn = env.begin().unwrap();
+            spawn(move || txn.bytes("t")?.get(b"k").map(drop))
+        })
+        .collect();
+    wait_for(|| env.lock_waits().len() == 2);
+    fail(&env, &faulty);
+    within(60, "the waits", move || {
+        for waiter in waiters {
+            let waited = waiter.join().unwrap();
+            assert!(matches!(waited, Err(Error::Failed { .. })), "{waited:?}");
+        }
+    });
+    assert!(matches!(holder.commit(), Err(Error::Failed { .. })));
 }
 
 #[test]

@@ -428,3 +428,36 @@ impl Log {
         }
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::Arc;
+
+    use ledgerstone_disk::SimDisk;
+    use ledgerstone_region::Region;
+
+    use super::*;
+    use crate::config::LogConfig;
+
+    /// A claim takes its room in the segments first. If there is none in the buffer, nobody would ever give that back.
+    #[test]
+    fn a_claim_that_the_buffer_refuses_takes_no_room_in_the_segments() {
+        let region = Region::anonymous(16 << 20).unwrap();
+        let small = LogConfig::new(Arc::new(SimDisk::new()), region, *b"test environment");
+        let log = Log::open(LogConfig { segment_bytes: 64 << 10, buffer_bytes: 16 << 10, ..small }).unwrap();
+        let committed = || log.state.committed.load(SeqCst);
+        let before = committed();
+        let mut claims = Vec::new();
+        while log.try_claim(1000, 0, Purpose::Ordinary).is_ok() {
+            claims.push(Claim { left: 1000 });
+        }
+        let taken = committed();
+        assert_eq!(taken, before + 1000 * claims.len() as u64);
+        for purpose in [Purpose::Ordinary, Purpose::Upkeep, Purpose::Undo] {
+            assert_eq!(log.try_claim(1000, 0, purpose), Err(Refused::Buffer), "{purpose:?}");
+            assert_eq!(committed(), taken, "{purpose:?}");
+        }
+        claims.into_iter().for_each(|claim| log.give_back(claim));
+        assert_eq!((committed(), log.state.claim_head.load(SeqCst)), (before, before));
+    }
+}

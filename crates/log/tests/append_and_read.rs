@@ -236,6 +236,31 @@ fn a_failed_write_fails_the_log_for_good() {
     assert_eq!(number_of(&log.read(first).unwrap()), 0);
 }
 
+/// Another part of the environment fails the log while a flush is writing, perhaps because another process has the
+/// files now: what that write has made of them nobody knows.
+#[test]
+fn a_log_that_fails_during_a_write_does_not_acknowledge_it() {
+    let sim = SimDisk::new();
+    let log = new_log(Arc::new(sim.clone()));
+    let first = append_one(&log, 0, 100).unwrap();
+    log.flush_to(first).unwrap();
+    let lost = append_one(&log, 1, 100).unwrap();
+    let counter = Arc::new(Counter(AtomicU64::new(0)));
+    log.on_durable(lost, &mut None, &Waker::from(Arc::clone(&counter)));
+    let failing = Arc::downgrade(&log);
+    sim.set_hook(Arc::new(move |call| {
+        if call.contains("write")
+            && let Some(log) = failing.upgrade()
+        {
+            log.fail();
+        }
+    }));
+    let written = sim.counters().mutations;
+    assert!(log.flush_to(lost).unwrap_err().is_failed());
+    assert!(sim.counters().mutations > written, "the write itself was done");
+    assert_eq!((log.durable_lsn(), counter.0.load(SeqCst)), (lost, 1));
+}
+
 /// Who asks again and again is woken once, by the waker of the last time; and who does not want to be woken any more
 /// leaves nothing behind.
 #[test]

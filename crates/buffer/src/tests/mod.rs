@@ -91,6 +91,10 @@ impl WriteAhead for FakeLog {
     fn is_failed(&self) -> bool {
         self.has_failed.load(SeqCst)
     }
+
+    fn fail(&self) {
+        self.has_failed.store(true, SeqCst);
+    }
 }
 
 /// A cache on files of a disk.
