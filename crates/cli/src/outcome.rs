@@ -38,11 +38,41 @@ pub(crate) fn kind(error: &anyhow::Error) -> &'static str {
             return Some("interrupted");
         }
         match cause.downcast_ref::<Error>() {
-            Some(error) => Some(crate::shell::error_kind(error)),
+            Some(error) => Some(error_kind(error)),
             None => cause.is::<std::io::Error>().then_some("io"),
         }
     };
     error.chain().find_map(of).unwrap_or("refused")
+}
+
+/// One word for an error of the library, for programs and scripts.
+pub(crate) fn error_kind(error: &Error) -> &'static str {
+    match error {
+        Error::Deadlock { .. } => "deadlock",
+        Error::LockTimeout { .. } => "lock-timeout",
+        Error::LockRefused { .. } => "lock-refused",
+        Error::SnapshotConflict { .. } => "snapshot-conflict",
+        Error::SnapshotTooOld { .. } => "snapshot-too-old",
+        Error::LockTableFull { .. } => "lock-table-full",
+        Error::Finished => "finished",
+        Error::KeyTooLarge { .. } | Error::ValueTooLarge { .. } => "too-large",
+        Error::BadTableName { .. } => "bad-name",
+        Error::NoSuchTable(_) => "no-such-table",
+        Error::TableExists(_) => "table-exists",
+        Error::KeyExists { .. } => "key-exists",
+        Error::IndexKeyExists { .. } => "index-key-exists",
+        Error::NoSuchIndex { .. } => "no-such-index",
+        Error::IndexExists { .. } => "index-exists",
+        Error::NotPrepared { .. } => "not-prepared",
+        Error::NoSavepoint => "no-savepoint",
+        Error::ReadOnly { .. } => "read-only",
+        Error::Permission { .. } => "permission",
+        Error::Failed { .. } => "failed",
+        Error::Corrupt { .. } => "corrupt",
+        Error::AlreadyOpen { .. } => "already-open",
+        Error::NotAnEnvironment { .. } => "not-an-environment",
+        _ => "refused",
+    }
 }
 
 /// What an error says, with its causes, but for those that it has said itself.

@@ -17,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::words::{quote, split};
 use crate::commands::{index_key_json, record_json};
 use crate::inspect::figures_text;
+use crate::outcome::error_kind;
 use crate::output::{escaped, json_text};
 use crate::text::{PLAIN, Text, readable};
 
@@ -134,7 +135,7 @@ pub(crate) enum Answer {
 
 impl Answer {
     pub(crate) fn of(result: Result<Answer, Error>) -> Answer {
-        result.unwrap_or_else(|error| Answer::Failed { kind: kind(&error), message: error.to_string() })
+        result.unwrap_or_else(|error| Answer::Failed { kind: error_kind(&error), message: error.to_string() })
     }
 
     pub(crate) fn usage(message: impl std::fmt::Display) -> Answer {
@@ -377,36 +378,6 @@ fn counted(count: usize, has_more: bool) -> String {
 
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
-}
-
-/// One word for an error, for scripts.
-pub(crate) fn kind(error: &Error) -> &'static str {
-    match error {
-        Error::Deadlock { .. } => "deadlock",
-        Error::LockTimeout { .. } => "lock-timeout",
-        Error::LockRefused { .. } => "lock-refused",
-        Error::SnapshotConflict { .. } => "snapshot-conflict",
-        Error::SnapshotTooOld { .. } => "snapshot-too-old",
-        Error::LockTableFull { .. } => "lock-table-full",
-        Error::Finished => "finished",
-        Error::KeyTooLarge { .. } | Error::ValueTooLarge { .. } => "too-large",
-        Error::BadTableName { .. } => "bad-name",
-        Error::NoSuchTable(_) => "no-such-table",
-        Error::TableExists(_) => "table-exists",
-        Error::KeyExists { .. } => "key-exists",
-        Error::IndexKeyExists { .. } => "index-key-exists",
-        Error::NoSuchIndex { .. } => "no-such-index",
-        Error::IndexExists { .. } => "index-exists",
-        Error::NotPrepared { .. } => "not-prepared",
-        Error::NoSavepoint => "no-savepoint",
-        Error::ReadOnly { .. } => "read-only",
-        Error::Permission { .. } => "permission",
-        Error::Failed { .. } => "failed",
-        Error::Corrupt { .. } => "corrupt",
-        Error::AlreadyOpen { .. } => "already-open",
-        Error::NotAnEnvironment { .. } => "not-an-environment",
-        _ => "refused",
-    }
 }
 
 #[cfg(test)]

@@ -23,7 +23,6 @@ pub mod words;
 mod worker;
 
 pub use answer::Mode;
-pub(crate) use answer::kind as error_kind;
 
 use std::fs::File;
 use std::io::{BufReader, IsTerminal, Read};
