@@ -134,7 +134,7 @@ pub use media::{
 };
 pub use table::{
     BytesTable, Entry, Index, IndexRange, IndexedRecord, IndexedRecords, Range, Record, SortedLoader, Table,
-    TypedEntry, TypedIndex, TypedIndexRange, TypedRange, ValueReader, ValueWriter,
+    TypedEntry, TypedIndex, TypedIndexRange, TypedRange, TypedSortedLoader, ValueReader, ValueWriter,
 };
 pub use transaction::{Committed, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, TableTypes, TypeName, Value};

@@ -290,7 +290,25 @@ fn typed_tables_load_and_delete_ranges_too() -> Result<(), Error> {
         assert_eq!(squares.get(&20)?, Some(400));
         assert_eq!(squares.get(&19)?, None);
         Ok::<_, Error>(())
-    })
+    })?;
+    env.transact(|txn| {
+        let cubes = txn.open(TableDef::<(String, u64), u64>::new("cubes"))?;
+        let mut loader = cubes.sorted_loader()?;
+        (0..1_000).try_for_each(|n| loader.push(("n", n), n * n * n))?;
+        let again = loader.push(("n", 999), 0);
+        assert!(matches!(again, Err(Error::NotSorted { record: 1_000, .. })), "{again:?}");
+        loader.push(&("o".to_string(), 0), &1)?;
+        assert_eq!(loader.count(), 1_001);
+        let cubes = loader.finish()?;
+        assert_eq!((cubes.get(("n", 12))?, cubes.last()?), (Some(1_728), Some((("o".to_string(), 0), 1))));
+        // To a table that has records, it appends.
+        let mut loader = cubes.sorted_loader()?;
+        assert!(matches!(loader.push(("a", 0), 0), Err(Error::NotAtEnd { .. })));
+        loader.push(("p", 0), 2)?;
+        assert_eq!(loader.finish()?.count()?, 1_002);
+        Ok::<_, Error>(())
+    })?;
+    assert_sound(&env)
 }
 
 #[test]

@@ -195,10 +195,36 @@ fn an_entry_is_looked_at_and_filled() {
         assert_eq!(ages.entry("ann")?.and_modify(|age| *age += 1)?.or_insert(31)?, 31);
         assert_eq!(ages.entry("ann")?.and_modify(|age| *age += 1)?.or_insert_with(|| panic!("it is there"))?, 32);
         assert_eq!(ages.entry("ann")?.value(), Some(&32));
+        assert_eq!(ages.entry("ann")?.key()?, "ann");
         assert_eq!(ages.entry("ann")?.replace(40)?, Some(32));
         assert_eq!(ages.entry("bob")?.replace(29)?, None);
         assert_eq!((ages.entry("ann")?.remove()?, ages.entry("ann")?.remove()?), (Some(40), None));
         assert_eq!((ages.get_or_insert_with("bob", || 1)?, ages.get_or_insert_with("cid", || 1)?), (29, 1));
+        Ok(())
+    });
+}
+
+/// From either end, and from where the iterator is.
+#[test]
+fn the_bytes_of_a_range_are_seen_without_decoding() {
+    with(|_, txn| {
+        let mut ages = txn.open(AGES)?;
+        ages.load_sorted([("ann", 31), ("bob", 29), ("cid", 47), ("dan", 50)])?;
+        let mut range = ages.range("ann"..)?;
+        assert_eq!(range.next().transpose()?, Some(("ann".to_string(), 31)));
+        assert_eq!(range.next_back().transpose()?, Some(("dan".to_string(), 50)));
+        let mut seen = Vec::new();
+        range.for_each_ref(|key, age| {
+            seen.push((<String as Key>::decode(key).unwrap(), <u32 as Value>::decode(age).unwrap()));
+            true
+        })?;
+        assert_eq!(seen, [("bob".to_string(), 29), ("cid".to_string(), 47)]);
+        let mut count = 0;
+        ages.prefix("")?.for_each_ref(|_, _| {
+            count += 1;
+            count < 2
+        })?;
+        assert_eq!(count, 2);
         Ok(())
     });
 }
@@ -337,6 +363,10 @@ fn what_cannot_be_encoded_is_refused_by_name_and_changes_nothing() {
         assert!(is_refused(odd.delete_range(..Picky(0)).map(drop)));
         assert!(is_refused(odd.insert(Picky(2), bad()).map(drop)));
         assert!(is_refused(odd.modify(Picky(1), |_| Some(bad())).map(drop)));
+        let mut loader = odd.sorted_loader()?;
+        assert!(is_refused(loader.push(Picky(0), Json(Odd(HashMap::new())))));
+        assert!(is_refused(loader.push(Picky(2), bad())));
+        assert_eq!(loader.finish()?.count()?, 1);
         assert!(is_refused(odd.load_sorted([(Picky(2), Json(Odd(HashMap::new()))), (Picky(3), bad())]).map(drop)));
         assert_eq!(odd.count()?, 1);
         assert!(odd.get(Picky(1))?.is_some_and(|value| value.0.0.is_empty()));

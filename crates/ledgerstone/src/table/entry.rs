@@ -150,6 +150,14 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
         TypedEntry::new(&self.table, self.key)
     }
 
+    /// The key.
+    ///
+    /// # Errors
+    /// [`Error::WrongType`] if the type does not read what it has written itself.
+    pub fn key(&self) -> Result<K, Error> {
+        self.table.key(&self.key)
+    }
+
     /// The value it had when the entry was made.
     #[must_use]
     pub fn value(&self) -> Option<&V> {

@@ -15,5 +15,5 @@ pub use bytes::BytesTable;
 pub use entry::{Entry, TypedEntry};
 pub use index::{Index, IndexRange, IndexedRecord, IndexedRecords, TypedIndex, TypedIndexRange};
 pub use range::{Range, Record};
-pub use typed::{Table, TypedRange};
+pub use typed::{Table, TypedRange, TypedSortedLoader};
 pub use value_io::{ValueReader, ValueWriter};

@@ -6,8 +6,8 @@ use std::ops::Bound;
 use ledgerstone_structures::Direction;
 
 use crate::typed::prefix_end;
-use crate::typed::{AsKey, AsValue, DecodeError, EncodeError, Key, KeyPrefix, KeyRange, Value};
-use crate::{BytesTable, Error, Range, TypedEntry};
+use crate::typed::{AsKey, AsValue, DecodeError, Key, KeyPrefix, KeyRange, Value};
+use crate::{BytesTable, Error, Range, SortedLoader, TypedEntry};
 
 /// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
 ///
@@ -226,6 +226,31 @@ impl<K: Key, V: Value> Table<K, V> {
         }))
     }
 
+    /// Begins to load records that come in the order of their keys, one call each. [`Table::load_sorted`] is shorter
+    /// where an iterator has them. See [`BytesTable::sorted_loader`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+    /// # let txn = env.begin()?;
+    /// let mut loader = txn.open(ledgerstone::TableDef::<u32, String>::new("squares"))?.sorted_loader()?;
+    /// for n in 0..100_u32 {
+    ///     loader.push(n, (n * n).to_string())?;
+    /// }
+    /// let squares = loader.finish()?;
+    /// assert_eq!(squares.get(12)?.as_deref(), Some("144"));
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`BytesTable::sorted_loader`].
+    pub fn sorted_loader(&self) -> Result<TypedSortedLoader<K, V>, Error> {
+        let (key, value) = (Vec::new(), Vec::new());
+        Ok(TypedSortedLoader { loader: self.bytes.sorted_loader()?, table: self.clone(), key, value })
+    }
+
     /// Replaces the value of `key` by what `change` makes of it, in one descent. Returns whether there was one. `None`
     /// leaves it as it is.
     ///
@@ -346,27 +371,33 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     fn key_bytes(&self, key: impl AsKey<K>) -> Result<Vec<u8>, Error> {
-        self.encoded("key", 16, |out| key.encode(out))
-    }
-
-    fn value_bytes(&self, value: impl AsValue<V>) -> Result<Vec<u8>, Error> {
-        self.encoded("value", size_of::<V>(), |out| value.encode(out))
-    }
-
-    #[inline]
-    fn encoded(
-        &self,
-        what: &'static str,
-        len: usize,
-        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
-    ) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::with_capacity(len);
-        encode(&mut bytes).map_err(|error| self.bytes.not_encodable(what, error))?;
+        let mut bytes = Vec::with_capacity(16);
+        self.encode_key(key, &mut bytes)?;
         Ok(bytes)
     }
 
+    fn value_bytes(&self, value: impl AsValue<V>) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::with_capacity(size_of::<V>());
+        self.encode_value(value, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    #[inline]
+    fn encode_key(&self, key: impl AsKey<K>, out: &mut Vec<u8>) -> Result<(), Error> {
+        key.encode(out).map_err(|error| self.bytes.not_encodable("key", error))
+    }
+
+    #[inline]
+    fn encode_value(&self, value: impl AsValue<V>, out: &mut Vec<u8>) -> Result<(), Error> {
+        value.encode(out).map_err(|error| self.bytes.not_encodable("value", error))
+    }
+
     fn record(&self, key: &[u8], value: &[u8]) -> Result<(K, V), Error> {
-        Ok((K::decode(key).map_err(|error| self.wrong("key", error))?, self.value(value)?))
+        Ok((self.key(key)?, self.value(value)?))
+    }
+
+    pub(crate) fn key(&self, bytes: &[u8]) -> Result<K, Error> {
+        K::decode(bytes).map_err(|error| self.wrong("key", error))
     }
 
     pub(crate) fn value(&self, bytes: &[u8]) -> Result<V, Error> {
@@ -385,6 +416,34 @@ pub struct TypedRange<K, V> {
     table: Table<K, V>,
 }
 
+impl<K, V> TypedRange<K, V> {
+    /// Calls `f` with the bytes of each remaining key and value, without decoding or allocating, until `f` says false.
+    /// [`Key::decode`] and [`Value::decode`] read what is wanted of them. See [`Range::for_each_ref`].
+    ///
+    /// ```
+    /// # fn main() -> Result<(), ledgerstone::Error> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+    /// # let txn = env.begin()?;
+    /// let mut notes = txn.open(ledgerstone::TableDef::<u64, String>::new("notes"))?;
+    /// notes.load_sorted([(1, "milk"), (2, "bread and butter")])?;
+    /// let mut longest = 0;
+    /// notes.range(..)?.for_each_ref(|_key, note| {
+    ///     longest = longest.max(note.len());
+    ///     true
+    /// })?;
+    /// assert_eq!(longest, 16);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Range::for_each_ref`].
+    pub fn for_each_ref(self, f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
+        self.range.for_each_ref(f)
+    }
+}
+
 impl<K: Key, V: Value> Iterator for TypedRange<K, V> {
     type Item = Result<(K, V), Error>;
 
@@ -398,5 +457,51 @@ impl<K: Key, V: Value> DoubleEndedIterator for TypedRange<K, V> {
     fn next_back(&mut self) -> Option<Self::Item> {
         let record = self.range.next_back()?;
         Some(record.and_then(|(key, value)| self.table.record(&key, &value)))
+    }
+}
+
+impl<K: Key, V: Value> std::iter::FusedIterator for TypedRange<K, V> {}
+
+/// Takes typed records in the order of their keys. Made by [`Table::sorted_loader`]. If the table was empty, nothing of
+/// the load stays without [`TypedSortedLoader::finish`].
+pub struct TypedSortedLoader<K, V> {
+    loader: SortedLoader,
+    table: Table<K, V>,
+    /// The record at hand, encoded; kept, so that a record takes no memory of its own.
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<K, V> std::fmt::Debug for TypedSortedLoader<K, V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("TypedSortedLoader").field(&self.loader).finish()
+    }
+}
+
+impl<K: Key, V: Value> TypedSortedLoader<K, V> {
+    /// The next record.
+    ///
+    /// # Errors
+    /// As [`SortedLoader::push`], and [`Error::NotEncodable`]. A record that has no encoding can be left out.
+    pub fn push(&mut self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
+        self.key.clear();
+        self.value.clear();
+        self.table.encode_key(key, &mut self.key)?;
+        self.table.encode_value(value, &mut self.value)?;
+        self.loader.push(&self.key, &self.value)
+    }
+
+    /// Records so far.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.loader.count()
+    }
+
+    /// Ends the load, and returns a handle that sees the records. See [`SortedLoader::finish`].
+    ///
+    /// # Errors
+    /// As [`SortedLoader::finish`].
+    pub fn finish(self) -> Result<Table<K, V>, Error> {
+        Ok(Table::new(self.loader.finish()?))
     }
 }
