@@ -72,6 +72,23 @@ pub trait Key: AsKey<Self> + Sized {
 /// # Ok(())
 /// # }
 /// ```
+///
+/// `None` needs its type. `None::<&str>` and `None::<String>` both stand for a key `Option<String>`, so the table alone
+/// cannot tell Rust which of them is meant. Any type that stands for the key will do; the bytes are the same:
+///
+/// ```
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+/// # let txn = env.begin()?;
+/// const SHELVES: ledgerstone::TableDef<(Option<String>, Option<u8>), u64> = ledgerstone::TableDef::new("shelves");
+/// let shelves = txn.open(SHELVES)?;
+/// shelves.put((Some("north"), Some(4)), 250)?;
+/// shelves.put((None::<&str>, None::<u8>), 7)?;
+/// assert_eq!(shelves.get((None::<String>, None::<u8>))?, Some(7));
+/// # Ok(())
+/// # }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not stand for a key of type `{K}`",
     note = "a table takes keys of its own type, references to them, and what they lend, such as `&str` for `String`"
