@@ -42,7 +42,7 @@ impl Store {
     }
 
     fn assert_sound(&self) {
-        let report = self.env.verify(&mut |_| {}).unwrap();
+        let report = self.env.verify().unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
         assert_eq!(report.structure_count, 1);
     }
@@ -221,7 +221,7 @@ fn a_damaged_page_is_told_once() {
         damaged[2000] ^= 4;
         data.write_at(page as u64 * 4096, &damaged).unwrap();
         data.sync().unwrap();
-        let report = Store::open(&broken).env.verify(&mut |_| {}).unwrap();
+        let report = Store::open(&broken).env.verify().unwrap();
         if report.problems.is_empty() {
             continue; // It was written last, and has come back from the double-write file.
         }

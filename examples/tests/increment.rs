@@ -37,7 +37,7 @@ fn get(env: &Environment, no: u16) -> i64 {
 }
 
 fn assert_sound(env: &Environment) {
-    let report = env.verify(&mut |_| {}).unwrap();
+    let report = env.verify().unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
@@ -340,7 +340,7 @@ fn verify_asks_the_layouts_and_the_structure() {
     env.close().unwrap();
     let picky = Arc::new(Picky { first_op: 1024, complains: true });
     let env = with(vec![picky]).open_on(Arc::new(disk.clone())).unwrap();
-    let report = env.verify(&mut |_| {}).unwrap();
+    let report = env.verify().unwrap();
     let found: Vec<(&str, bool)> = report.problems.iter().map(|p| (p.place.as_str(), p.page.is_some())).collect();
     assert_eq!(found, [("hits", true), ("hits", false)], "{:?}", report.problems);
     assert!(report.problems[0].what.contains("nobody likes") && report.problems[1].what.contains("taste"));

@@ -320,8 +320,7 @@ mod tests {
         let env = env.page_count_max(1 << 14).open_on(Arc::new(disk)).expect("an empty disk");
         env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", &[1; 5000])).expect("an empty disk");
         let mut good = Vec::new();
-        let go_on = &mut |_| std::ops::ControlFlow::Continue(());
-        env.backup_to(&mut good, ledgerstone::BackupOptions::default(), go_on).expect("an empty disk");
+        env.backup_to(&mut good, ledgerstone::BackupOptions::default(), |_| ()).expect("an empty disk");
         backups(&good);
         awake(200, backups, &[good.clone(), good[..4200].to_vec()], &[0, 1, 2, 3, 4, 16, 0x80, 0xff]);
     }

@@ -5,13 +5,12 @@
 //! of a transaction, and the step behind it opens what it left.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use ledgerstone::{Backup, BackupOptions, CompactOptions, Durability, Environment, IndexDef, IndexKeys, RestoreTo};
+use ledgerstone::{Backup, BackupOptions, Durability, Environment, IndexDef, IndexKeys, RestoreTo};
 use ledgerstone_dump::{Dump, DumpOptions};
 use serde::{Deserialize, Serialize};
 
@@ -197,11 +196,11 @@ fn do_step(step: Step, args: &ScaleArgs, dir: &Path, cache_bytes: u64, said: &mu
             txn.create_index(RECORDS, &IndexDef::new("by_hash", IndexKeys::Bytes { from: 0, to: Some(16) }))
         })?,
         Step::Verify | Step::VerifyTables => {
-            let found = env.verify(&mut |_| {})?;
+            let found = env.verify()?;
             ensure!(found.problems.is_empty(), "{} problems, the first: {:?}", found.problems.len(), found.problems[0]);
         }
         Step::Backup => {
-            let taken = env.backup(&backups, BackupOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+            let taken = env.backup(&backups, BackupOptions::default())?;
             say("pages", taken.page_count as f64);
         }
         Step::Restore => {
@@ -210,7 +209,7 @@ fn do_step(step: Step, args: &ScaleArgs, dir: &Path, cache_bytes: u64, said: &mu
         }
         Step::Dump => {
             let mut sink = Counted(0);
-            env.dump(&mut sink, &DumpOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+            env.dump(&mut sink, &DumpOptions::default())?;
             say("text (MiB)", sink.0 as f64 / 1048576.0);
         }
         Step::DeleteRange => {
@@ -221,7 +220,7 @@ fn do_step(step: Step, args: &ScaleArgs, dir: &Path, cache_bytes: u64, said: &mu
             env.reclaim()?;
         }
         Step::Compact => {
-            let report = env.compact(CompactOptions::default())?;
+            let report = env.compact()?;
             say("pages before", report.page_count_before as f64);
             say("pages afterwards", report.page_count_after as f64);
         }

@@ -71,7 +71,7 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
         bar.show("dump", count, 0, Unit::Count);
         interrupt::flow()
     };
-    let done = env.dump(target.writer(), &options, &mut progress);
+    let done = env.dump_with(target.writer(), &options, &mut progress);
     let done = done.map_err(|error| interrupt::told(error, || target_left(&args.output, count)))?;
     target.finish()?;
     env.close()?;
@@ -103,8 +103,8 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
         interrupt::flow()
     };
     let report = match file {
-        Some(file) => env.load(&mut BufReader::with_capacity(1 << 16, file), &options, &mut progress),
-        None => env.load(&mut std::io::stdin().lock(), &options, &mut progress),
+        Some(file) => env.load_with(&mut BufReader::with_capacity(1 << 16, file), &options, &mut progress),
+        None => env.load_with(&mut std::io::stdin().lock(), &options, &mut progress),
     };
     let stays = if args.one_transaction { "databases" } else { "batches" };
     let how_far = || format!("after {count} records: the {stays} that were committed before stay");

@@ -7,9 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use comfy_table::{Table, presets};
 use ledgerstone::config::CONFIG_FILE;
-use ledgerstone::{
-    BytesTable, CompactOptions, CompactPhase, Environment, Error, Problem, Skipped, TableTypes, VerifyReport,
-};
+use ledgerstone::{BytesTable, CompactPhase, Environment, Error, Problem, Skipped, TableTypes, VerifyReport};
 use ledgerstone_bench::{self as bench, Recovery};
 use serde_json::{Value, json};
 
@@ -239,7 +237,7 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
         let mut progress = Progress::new(output);
         let _heeding = interrupt::heed();
         let (mut done, mut total) = (0, 0);
-        let report = env.verify(&mut |at| {
+        let report = env.verify_with(|at| {
             (done, total) = (at.done, at.total);
             progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Pages);
             interrupt::flow()
@@ -292,7 +290,7 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
 /// Where the damage hides everything else: which pages it is in.
 fn verify_pages(args: &DirArgs, error: anyhow::Error, output: &Output) -> anyhow::Result<Outcome> {
     let mut progress = Watched::new(output);
-    let damaged = Environment::damaged_pages_in(&args.dir, &mut |at| progress.show(at));
+    let damaged = Environment::damaged_pages_in(&args.dir, |at| progress.show(at));
     let damaged = damaged.map_err(|error| progress.told(error, "nothing was changed"))?;
     drop(progress);
     if damaged.is_empty() {
@@ -319,16 +317,15 @@ fn verify_pages(args: &DirArgs, error: anyhow::Error, output: &Output) -> anyhow
 pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
     let env = open(args, output)?;
     let mut progress = Progress::new(output);
-    let options = CompactOptions::default().on_progress(|at| {
+    let _heeding = interrupt::heed();
+    let report = env.compact_with(|at| {
         let what = match at.phase {
             CompactPhase::Pack => "pack",
             CompactPhase::Move => "move",
         };
         progress.show(&format!("{what} {}, {} pages", at.table, at.page_count), at.done, at.total, Unit::Count);
         interrupt::flow()
-    });
-    let _heeding = interrupt::heed();
-    let report = env.compact(options)?;
+    })?;
     drop(progress);
     env.close()?;
     if output.is_json {

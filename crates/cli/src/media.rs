@@ -203,7 +203,7 @@ fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> 
             output.json(&json!({ "file": target, "payload_bytes": bytes }))?;
         }
     } else {
-        let info = env.backup(target, options, &mut progress);
+        let info = env.backup_with(target, options, &mut progress);
         show(&info.map_err(|error| interrupt::told(error, || how_far(done)))?, output)?;
     }
     env.close()?;
@@ -233,8 +233,8 @@ fn backup_verify(place: &BackupPlace, output: &Output) -> anyhow::Result<Outcome
     let _heeding = interrupt::heed();
     check_is_there(&place.backup)?;
     let found = Backup::open(&place.backup).and_then(|backup| {
-        backup.verify(&mut |done_now, all_now| {
-            (done, all) = (done_now, all_now);
+        backup.verify_with(|at| {
+            (done, all) = (at.done_bytes, at.total_bytes);
             bar.show("verify", done, all, Unit::Bytes);
             interrupt::flow()
         })
@@ -291,7 +291,7 @@ pub(crate) fn restore(args: &RestoreArgs, output: &Output) -> anyhow::Result<Out
         open_backup(&args.backup)?
     };
     let mut progress = Watched::new(output);
-    let report = backup.restore_with(&args.dir, to, &logs, &mut |at| progress.show(at));
+    let report = backup.restore_with(&args.dir, to, &logs, |at| progress.show(at));
     let leaves = || format!("nothing was restored, and {} is as empty as before", args.dir.display());
     let report = report.map_err(|error| progress.told(error, &leaves()))?;
     drop((progress, backup));
@@ -326,10 +326,10 @@ pub(crate) fn repair(args: &RepairArgs, output: &Output) -> anyhow::Result<Outco
     check_is_there(&args.dir)?;
     let mut progress = Watched::new(output);
     let leaves = "nothing was repaired or changed";
-    let checked = backup.verify(&mut |done, all| progress.show_step("verify the backup", done, all));
+    let checked = backup.verify_with(|at| progress.show(at));
     checked.map_err(|error| progress.told(error, leaves))?;
     let log = args.log.as_deref().map(open_log).transpose()?;
-    let report = backup.repair_with(&args.dir, &pages, log.as_ref(), &mut |at| progress.show(at));
+    let report = backup.repair_with(&args.dir, &pages, log.as_ref(), |at| progress.show(at));
     let report = report.map_err(|error| progress.told(error, leaves))?;
     drop(progress);
     if output.is_json {
@@ -365,7 +365,7 @@ pub(crate) fn archive(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Out
     if args.now {
         // Seen from the environment's directory.
         let absolute = std::path::absolute(&place).with_context(|| format!("{}", place.display()))?;
-        let env = open_with(Environment::options().create(false).archive(absolute), &args.at.dir, output)?;
+        let env = open_with(Environment::options().create(false).archive_dir(absolute), &args.at.dir, output)?;
         env.archive_now()?;
         env.close()?;
     }
@@ -378,7 +378,7 @@ pub(crate) fn archive(args: &ArchiveArgs, output: &Output) -> anyhow::Result<Out
     }
     let segments = if args.verify {
         let mut progress = Watched::new(output);
-        let verified = directory.verify(&mut |done, all| progress.show_step("verify", done, all));
+        let verified = directory.verify_with(|at| progress.show(at));
         verified.map_err(|error| progress.told(error, "no segment is listed"))?
     } else {
         directory.segments()?

@@ -104,13 +104,8 @@ impl Watched {
 
     /// Shows it, and says whether to go on.
     pub(crate) fn show(&mut self, at: MediaProgress) -> ControlFlow<()> {
-        self.show_step(at.what, at.done_bytes, at.total_bytes)
-    }
-
-    /// The same.
-    pub(crate) fn show_step(&mut self, what: &'static str, done: u64, all: u64) -> ControlFlow<()> {
-        self.bar.show(what, done, all, Unit::Bytes);
-        self.at = Some((what, done, all));
+        self.bar.show(at.what, at.done_bytes, at.total_bytes, Unit::Bytes);
+        self.at = Some((at.what, at.done_bytes, at.total_bytes));
         interrupt::flow()
     }
 

@@ -9,14 +9,13 @@
 //! # fn main() -> Result<(), ledgerstone::Error> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
-//! use std::ops::ControlFlow;
 //! use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 //!
 //! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
 //! let mut text = Vec::new();
-//! env.dump(&mut text, &DumpOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+//! env.dump(&mut text, &DumpOptions::default())?;
 //! env.transact(|txn| txn.drop_table("fruit"))?;
-//! env.load(&mut &text[..], &LoadOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+//! env.load(&mut &text[..], &LoadOptions::default())?;
 //! assert_eq!(env.transact(|txn| txn.bytes("fruit")?.get(b"apple"))?.as_deref(), Some(&b"red"[..]));
 //! # Ok(())
 //! # }
@@ -30,7 +29,7 @@ mod text;
 use std::io::{BufRead, Write};
 use std::ops::ControlFlow;
 
-use ledgerstone::{Environment, Error, Transaction};
+use ledgerstone::{Environment, Error, Flow, Transaction};
 use ledgerstone_page::planted::{self, Bug};
 
 pub use load::{Duplicates, LoadOptions, LoadReport};
@@ -110,14 +109,22 @@ pub trait Dump {
     /// [`DumpOptions::locked`] it also waits for locks.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::Cancelled`]. [`Error::Disk`] if `to` cannot be written.
+    /// [`Error::NoSuchTable`]. [`Error::Disk`] if `to` cannot be written.
     /// [`Error::SnapshotTooOld`] if more was written meanwhile than `version_store_bytes` holds. The written text then
     /// ends in the middle: dump again with a larger setting, or with [`DumpOptions::locked`]. With locks, conflicts.
-    fn dump(
+    fn dump(&self, to: &mut dyn Write, options: &DumpOptions) -> Result<DumpProgress, Error> {
+        self.dump_with(to, options, |_| ())
+    }
+
+    /// The same. `progress` is called repeatedly, and may end the dump ([`Flow`]).
+    ///
+    /// # Errors
+    /// As [`Dump::dump`], and [`Error::Cancelled`].
+    fn dump_with<F: Flow>(
         &self,
         to: &mut dyn Write,
         options: &DumpOptions,
-        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+        progress: impl FnMut(DumpProgress) -> F,
     ) -> Result<DumpProgress, Error>;
 
     /// Reads a dump into tables with the names of its databases. The dump may be ours or one of `db_dump`. Missing
@@ -132,21 +139,30 @@ pub trait Dump {
     /// [`Error::TableTypeMismatch`] for a table that has other types than the dump says. [`Error::IndexExists`] for an
     /// index that the table has with another definition, [`Error::IndexKeyExists`]. Batches that were committed before
     /// stay.
-    fn load(
+    fn load(&self, from: &mut dyn BufRead, options: &LoadOptions) -> Result<LoadReport, Error> {
+        self.load_with(from, options, |_| ())
+    }
+
+    /// The same. `progress` is called repeatedly, and may end the load ([`Flow`]).
+    ///
+    /// # Errors
+    /// As [`Dump::load`], and [`Error::Cancelled`].
+    fn load_with<F: Flow>(
         &self,
         from: &mut dyn BufRead,
         options: &LoadOptions,
-        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+        progress: impl FnMut(DumpProgress) -> F,
     ) -> Result<LoadReport, Error>;
 }
 
 impl Dump for Environment {
-    fn dump(
+    fn dump_with<F: Flow>(
         &self,
         to: &mut dyn Write,
         options: &DumpOptions,
-        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+        mut progress: impl FnMut(DumpProgress) -> F,
     ) -> Result<DumpProgress, Error> {
+        let progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()> = &mut |at| progress(at).flow();
         let txn = if options.locked { self.begin()? } else { self.snapshot()? };
         // The callback for progress and the writer are the caller's code.
         let mut done = txn.run_inside(|| {
@@ -167,13 +183,13 @@ impl Dump for Environment {
         Ok(done)
     }
 
-    fn load(
+    fn load_with<F: Flow>(
         &self,
         from: &mut dyn BufRead,
         options: &LoadOptions,
-        progress: &mut dyn FnMut(DumpProgress) -> ControlFlow<()>,
+        mut progress: impl FnMut(DumpProgress) -> F,
     ) -> Result<LoadReport, Error> {
-        load::load(self, from, options, progress)
+        load::load(self, from, options, &mut |at| progress(at).flow())
     }
 }
 

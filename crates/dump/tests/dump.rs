@@ -16,12 +16,12 @@ use proptest::prelude::*;
 
 fn dump(env: &Environment, options: &DumpOptions) -> Vec<u8> {
     let mut text = Vec::new();
-    env.dump(&mut text, options, &mut |_| ControlFlow::Continue(())).unwrap();
+    env.dump(&mut text, options).unwrap();
     text
 }
 
 fn load(env: &Environment, text: &[u8], options: &LoadOptions) -> Result<LoadReport, Error> {
-    env.load(&mut &text[..], options, &mut |_| ControlFlow::Continue(()))
+    env.load(&mut &text[..], options)
 }
 
 fn with(state: &State) -> Environment {
@@ -156,9 +156,9 @@ fn chosen_tables_are_dumped_and_a_missing_one_is_named() {
     let again = open(&SimDisk::new()).unwrap();
     assert_eq!(load(&again, &text, &LoadOptions::default()).unwrap().tables, ["b"]);
     let mut nowhere = Vec::new();
-    let missing = env.dump(&mut nowhere, &DumpOptions::default().table("c"), &mut |_| ControlFlow::Continue(()));
+    let missing = env.dump(&mut nowhere, &DumpOptions::default().table("c"));
     assert!(matches!(missing, Err(Error::NoSuchTable(name)) if name == "c"));
-    let cancelled = env.dump(&mut nowhere, &DumpOptions::default(), &mut |_| ControlFlow::Break(()));
+    let cancelled = env.dump_with(&mut nowhere, &DumpOptions::default(), |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(Error::Cancelled)));
 }
 
@@ -203,7 +203,7 @@ fn a_dump_is_of_one_moment_and_neither_waits_nor_keeps_waiting() {
         writer.reclaim().unwrap();
     };
     let mut midway = Midway { text: Vec::new(), then: Some(then) };
-    env.dump(&mut midway, &DumpOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    env.dump(&mut midway, &DumpOptions::default()).unwrap();
     assert!(midway.then.is_none());
     waiting.abort().unwrap();
     let again = open(&SimDisk::new()).unwrap();
@@ -216,10 +216,7 @@ fn a_dump_that_is_too_old_says_what_to_do_and_a_locked_one_ends() {
     let state: State = [("a".to_string(), (0..600).map(|n| (key(n), vec![n as u8; 40])).collect())].into();
     let disk = SimDisk::new();
     let env = tiny().version_store_bytes(16 << 10).open_on(Arc::new(disk)).unwrap();
-    env.load(&mut &dump(&with(&state), &DumpOptions::default())[..], &LoadOptions::default(), &mut |_| {
-        ControlFlow::Continue(())
-    })
-    .unwrap();
+    env.load(&mut &dump(&with(&state), &DumpOptions::default())[..], &LoadOptions::default()).unwrap();
     let writer = env.clone();
     // Small transactions: the images of a large one would be left to the log.
     let busy = || {
@@ -233,13 +230,13 @@ fn a_dump_that_is_too_old_says_what_to_do_and_a_locked_one_ends() {
         }
     };
     let mut midway = Midway { text: Vec::new(), then: Some(busy) };
-    let refused = env.dump(&mut midway, &DumpOptions::default(), &mut |_| ControlFlow::Continue(()));
+    let refused = env.dump(&mut midway, &DumpOptions::default());
     let error = refused.expect_err("16 KiB cannot hold what was written");
     assert!(matches!(error, Error::SnapshotTooOld { .. }), "{error}");
     assert!(error.to_string().contains("version_store_bytes"), "{error}");
     let mut midway = Midway { text: Vec::new(), then: Some(busy) };
     let options = DumpOptions::default().table("a").locked(true);
-    env.dump(&mut midway, &options, &mut |_| ControlFlow::Continue(())).unwrap();
+    env.dump(&mut midway, &options).unwrap();
     let again = open(&SimDisk::new()).unwrap();
     load(&again, &midway.text, &LoadOptions::default()).unwrap();
     assert!(read(&again).unwrap() == state);

@@ -4,8 +4,26 @@ use std::ops::ControlFlow;
 
 use crate::Error;
 
-/// What a callback of a long call returns. With `()` the call goes on. With [`ControlFlow::Break`] it ends soon, with
-/// [`Error::Cancelled`].
+/// What the progress callback of a long call returns. With `()` the call goes on. With [`ControlFlow::Break`] it ends
+/// soon, with [`Error::Cancelled`].
+///
+/// Each long call has a short form without a callback, such as [`backup`](crate::Environment::backup) or
+/// [`verify`](crate::Environment::verify). The form whose name ends in `_with` takes the callback as its last argument.
+///
+/// ```
+/// # fn main() -> Result<(), ledgerstone::Error> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path())?;
+/// use ledgerstone::Error;
+/// use std::ops::ControlFlow;
+///
+/// env.verify()?;
+/// env.verify_with(|at| println!("{}", at.what))?;
+/// let stopped = env.verify_with(|_| ControlFlow::Break(()));
+/// assert!(matches!(stopped, Err(Error::Cancelled)));
+/// # env.close()
+/// # }
+/// ```
 pub trait Flow {
     /// The answer.
     fn flow(self) -> ControlFlow<()>;
@@ -23,7 +41,7 @@ impl Flow for ControlFlow<()> {
     }
 }
 
-/// How far a restore, a repair or a search for damaged pages is.
+/// How far a restore, a repair, a search for damaged pages, or the verification of a backup or an archive is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MediaProgress {
@@ -37,6 +55,13 @@ pub struct MediaProgress {
 
 /// Who is told of the progress, and answers whether to go on: what is done, bytes done, bytes in all.
 pub(crate) type Tell<'t> = &'t mut dyn FnMut(&'static str, u64, u64) -> Result<(), Error>;
+
+/// A callback of users as one that is told.
+pub(crate) fn telling<F: Flow>(
+    mut progress: impl FnMut(MediaProgress) -> F,
+) -> impl FnMut(&'static str, u64, u64) -> Result<(), Error> {
+    move |what, done_bytes, total_bytes| go_on(progress(MediaProgress { what, done_bytes, total_bytes }).flow())
+}
 
 /// `Break` as the error.
 pub(crate) fn go_on(answer: ControlFlow<()>) -> Result<(), Error> {

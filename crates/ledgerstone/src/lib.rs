@@ -117,8 +117,8 @@ pub use catalog::{JsonKey, JsonNumber};
 pub use choice::{Isolation, Locking, LogValues, Replacement};
 pub use config::{Config, Effective, Options, RecoveryPhase, RecoveryProgress};
 pub use environment::{
-    CompactOptions, CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat,
-    Problem, Skipped, SnapshotStat, Stat, VerifyProgress, VerifyReport,
+    CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat, Problem, Skipped,
+    SnapshotStat, Stat, VerifyProgress, VerifyReport,
 };
 pub use error::{Error, TypeMismatch};
 pub use feed::{

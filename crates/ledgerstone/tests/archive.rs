@@ -101,10 +101,10 @@ fn an_archive_survives_a_power_loss_of_its_disk() {
         env.checkpoint().unwrap();
     }
     assert!(env.log_reader(Lsn(0)).unwrap().oldest().unwrap().0 > 65536, "something was given up");
-    let kept = directory(&archive).verify(&mut |_, _| ()).unwrap();
+    let kept = directory(&archive).verify().unwrap();
     for seed in 0..50 {
         let after = archive.snapshot().after_crash(seed);
-        assert_eq!(directory(&after).verify(&mut |_, _| ()).unwrap(), kept, "seed {seed}");
+        assert_eq!(directory(&after).verify().unwrap(), kept, "seed {seed}");
         refused(archived(&SimDisk::new(), &after), "whose it is was forgotten");
     }
 }
@@ -120,7 +120,7 @@ fn a_rotten_segment_of_the_log_is_found_when_it_is_archived() {
         // Nothing more is archived for a while, so the log is kept.
         archive.no_space_after(archive.used_bytes());
         work(&env, 2, 400);
-        let next = directory(&archive).verify(&mut |_, _| ()).unwrap().last().unwrap().start_lsn + bytes;
+        let next = directory(&archive).verify().unwrap().last().unwrap().start_lsn + bytes;
         let segment = next + at / bytes * bytes;
         flip(&disk, &format!("log/{segment:016x}.seg"), at % bytes);
         archive.space_for_all();
@@ -131,7 +131,7 @@ fn a_rotten_segment_of_the_log_is_found_when_it_is_archived() {
             env.checkpoint().unwrap();
         }
         assert_whole(&archive);
-        let last = directory(&archive).verify(&mut |_, _| ()).unwrap().pop().unwrap();
+        let last = directory(&archive).verify().unwrap().pop().unwrap();
         assert!(last.end_lsn <= segment + at % bytes, "{what}: {last:?}");
         assert!(env.log_reader(Lsn(0)).unwrap().oldest().unwrap().0 <= segment, "{what}: given up");
     }
@@ -144,7 +144,7 @@ fn a_rotten_copy_of_what_the_log_still_has_is_made_anew() {
     work(&env, 1, 300);
     env.archive_now().unwrap();
     env.close().unwrap();
-    let newest = directory(&archive).verify(&mut |_, _| ()).unwrap().pop().unwrap().file;
+    let newest = directory(&archive).verify().unwrap().pop().unwrap().file;
     flip(&archive, &newest, 200);
     archive.remove(&directory(&archive).segments().unwrap().pop().unwrap().file.replace(".seg", ".sum")).unwrap();
     let env = archived(&disk, &archive).unwrap();
@@ -204,7 +204,7 @@ fn a_copy_whose_sync_failed_is_not_believed_at_the_next_try() {
         let oldest = env.log_reader(Lsn(0)).unwrap().oldest().unwrap();
         for seed in 0..12 {
             let after = archive.snapshot().after_crash(seed);
-            let segments = directory(&after).verify(&mut |_, _| ()).unwrap();
+            let segments = directory(&after).verify().unwrap();
             let end = segments.iter().take_while(|s| s.problem.is_none()).last().map_or(0, |s| s.end_lsn);
             assert!(end >= oldest.0, "sync {nth}, seed {seed}: archived to {end}, given up to {oldest}: {segments:?}");
         }
@@ -253,7 +253,7 @@ fn files_of_another_format_are_refused_wherever_they_are_met() {
             let no_owner = other.snapshot();
             no_owner.remove("owner").unwrap();
             refused(archived(&SimDisk::new(), &no_owner).map(drop), "claimed");
-            refused(directory(&other).verify(&mut |_, _| ()).map(drop), "verified");
+            refused(directory(&other).verify().map(drop), "verified");
             refused(directory(&other).log().map(drop), "read");
             refused(LogDirectory::open_on(Arc::new(other.clone())).map(drop), "restored");
             assert_eq!(other.fingerprint(), before);
@@ -315,8 +315,7 @@ fn a_damaged_sum_is_told() {
     for path in sums {
         let damaged = archive.snapshot();
         flip(&damaged, &path, 60);
-        let problems =
-            directory(&damaged).verify(&mut |_, _| ()).unwrap().into_iter().filter(|s| s.problem.is_some()).count();
+        let problems = directory(&damaged).verify().unwrap().into_iter().filter(|s| s.problem.is_some()).count();
         assert!(problems >= 1, "{path}");
     }
 }

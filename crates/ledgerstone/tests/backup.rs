@@ -19,12 +19,12 @@ const LOG: bool = true;
 
 fn backup(env: &Environment, to: &SimDisk, incremental: bool) -> ledgerstone::BackupInfo {
     let options = BackupOptions::default().incremental(incremental);
-    env.backup_on(Arc::new(to.clone()), options, &mut |_| ControlFlow::Continue(())).unwrap()
+    env.backup_on(Arc::new(to.clone()), options, |_| ()).unwrap()
 }
 
 fn restore(from: &SimDisk, to: RestoreTo, logs: &[LogDirectory]) -> Result<SimDisk, Error> {
     let target = SimDisk::new();
-    Backup::open_on(from)?.restore_on(Arc::new(target.clone()), to, logs)?;
+    Backup::open_on(from)?.restore_on(Arc::new(target.clone()), to, logs, |_| ())?;
     Ok(target)
 }
 
@@ -105,7 +105,7 @@ fn every_commit_behind_a_full_backup_can_be_restored_by_its_lsn_and_its_time() {
         std::iter::from_fn(|| reader.next().unwrap()).filter_map(|r| Some((r.lsn(), r.commit_time_ns()?))).collect()
     };
     let set = Backup::open_on(&backups).unwrap();
-    let report = set.verify(&mut |_, _| ()).unwrap();
+    let report = set.verify().unwrap();
     assert_eq!((report.chain_count, set.files().len()), (1, 3));
     assert!(report.page_count > 20 && report.commit_count > 35, "{report:?}");
 
@@ -128,7 +128,7 @@ fn every_commit_behind_a_full_backup_can_be_restored_by_its_lsn_and_its_time() {
     let target = SimDisk::new();
     target.create_dir("").unwrap();
     target.open("something", ledgerstone_disk::Open::CREATE).unwrap();
-    let full = set.restore_on(Arc::new(target), RestoreTo::End, &[]);
+    let full = set.restore_on(Arc::new(target), RestoreTo::End, &[], |_| ());
     assert!(matches!(full, Err(Error::TargetNotEmpty { .. })), "{full:?}");
 }
 
@@ -169,17 +169,17 @@ fn a_backup_taken_beside_writers_restores_to_a_prefix_that_covers_its_beginning(
     let there = dir.path().join("backups");
     for no in 0..4 {
         let options = BackupOptions::default().incremental(no % 2 == 1).bytes_per_second(20 << 20);
-        env.backup(&there, options, &mut |_| ControlFlow::Continue(())).unwrap();
+        env.backup(&there, options).unwrap();
     }
     let mut stream = Vec::new();
-    env.backup_to(&mut stream, BackupOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    env.backup_to(&mut stream, BackupOptions::default(), |_| ()).unwrap();
     stop.store(true, SeqCst);
     writers.into_iter().for_each(|writer| writer.join().unwrap());
     std::fs::write(dir.path().join("one.backup"), &stream).unwrap();
 
     for (from, to) in [("backups", "a"), ("one.backup", "b")] {
         let set = Backup::open(dir.path().join(from)).unwrap();
-        set.verify(&mut |_, _| ()).unwrap();
+        set.verify().unwrap();
         let report = set.restore(dir.path().join(to), RestoreTo::End, &[]).unwrap();
         let env = tiny().open(dir.path().join(to)).unwrap();
         assert_sound(&env, from);
@@ -253,7 +253,7 @@ fn an_archive_keeps_what_the_log_gives_up_and_restores_to_the_very_end() {
     env.close().unwrap();
 
     let directory = ArchiveDirectory::open_on(Arc::new(archive.clone())).unwrap();
-    let segments = directory.verify(&mut |_, _| ()).unwrap();
+    let segments = directory.verify().unwrap();
     assert!(segments.len() > 5 && segments.iter().all(|segment| segment.problem.is_none()), "{segments:?}");
     let log = directory.log().unwrap();
     let mut reader = log.log_reader(Lsn(0)).unwrap();
@@ -275,9 +275,9 @@ fn an_archive_keeps_what_the_log_gives_up_and_restores_to_the_very_end() {
     directory.remove_before(needed).unwrap();
     assert_holds(&restore(&backups, RestoreTo::End, std::slice::from_ref(&log)).unwrap(), &work.state, "after removal");
     let removed = directory.remove_before(Lsn(segments[2].end_lsn)).unwrap();
-    assert!(removed > 0 && directory.verify(&mut |_, _| ()).unwrap().len() < before);
+    assert!(removed > 0 && directory.verify().unwrap().len() < before);
     flip(&archive, &segments[4].file, 700);
-    let found = directory.verify(&mut |_, _| ()).unwrap();
+    let found = directory.verify().unwrap();
     let bad: Vec<_> = found.iter().filter(|segment| segment.problem.is_some()).collect();
     assert_eq!(bad.iter().map(|segment| &segment.file).collect::<Vec<_>>(), [&segments[4].file]);
 }
@@ -288,11 +288,9 @@ fn what_is_no_whole_backup_is_named_and_never_restored() {
     let env = open(&disk).unwrap();
     let mut work = Work::new();
     work.run(&env, 40);
-    let late = env.backup_on(Arc::new(backups.clone()), BackupOptions::default().incremental(true), &mut |_| {
-        ControlFlow::Continue(())
-    });
+    let late = env.backup_on(Arc::new(backups.clone()), BackupOptions::default().incremental(true), |_| ());
     assert!(matches!(late, Err(Error::Corrupt { .. })), "nothing to go on from: {late:?}");
-    let cancelled = env.backup_on(Arc::new(backups.clone()), BackupOptions::default(), &mut |_| ControlFlow::Break(()));
+    let cancelled = env.backup_on(Arc::new(backups.clone()), BackupOptions::default(), |_| ControlFlow::Break(()));
     assert!(matches!(cancelled, Err(Error::Cancelled)), "{cancelled:?}");
     assert!(matches!(Backup::open_on(&backups), Err(Error::NotABackup { .. })), "nothing is left of it");
 
@@ -306,7 +304,7 @@ fn what_is_no_whole_backup_is_named_and_never_restored() {
     for at in (0..bytes).step_by(1777).chain([bytes - 1, 0, 40, 20]) {
         let damaged = whole.snapshot();
         flip(&damaged, &info.file, at);
-        let verified = Backup::open_on(&damaged).and_then(|set| set.verify(&mut |_, _| ()));
+        let verified = Backup::open_on(&damaged).and_then(|set| set.verify());
         found_by_open += u32::from(Backup::open_on(&damaged).is_err());
         assert!(verified.is_err(), "byte {at} of {bytes} changed and nobody noticed");
         assert!(restore(&damaged, RestoreTo::End, &[]).is_err());
@@ -320,8 +318,7 @@ fn what_is_no_whole_backup_is_named_and_never_restored() {
     }
     // Another environment's backup does not go on from this one.
     let other = open(&SimDisk::new()).unwrap();
-    let refused = other
-        .backup_on(Arc::new(whole), BackupOptions::default().incremental(true), &mut |_| ControlFlow::Continue(()));
+    let refused = other.backup_on(Arc::new(whole), BackupOptions::default().incremental(true), |_| ());
     assert!(matches!(refused, Err(Error::Corrupt { .. })), "{refused:?}");
 }
 
@@ -336,7 +333,7 @@ fn a_restore_cut_short_at_any_write_is_no_environment() {
     for n in 1.. {
         let target = SimDisk::new();
         target.crash_at(n);
-        let done = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[]);
+        let done = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[], |_| ());
         let after = target.after_crash(n);
         match open(&after) {
             // The control file had its name: then everything else is durable.
@@ -419,7 +416,7 @@ fn a_directory_that_cannot_be_opened_is_repaired_closed() {
         flip(&disk, "data", page * 4096 + 50);
         flip(&disk, "data", page * 4096 + 2000);
         let backup = Backup::open_on(&backups).unwrap();
-        let report = backup.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, Some(&log)).unwrap();
+        let report = backup.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, Some(&log), |_| ()).unwrap();
         assert_eq!(report.repaired, [page]);
         assert_holds(&disk, &work.state, &format!("page {page}"));
     }
@@ -461,10 +458,10 @@ fn a_backup_reads_the_data_file_by_runs() {
     let env = options().open_on(Arc::new(disk.clone())).unwrap();
     let target = SimDisk::new();
     let before = disk.counters().reads;
-    env.backup_on(Arc::new(target.clone()), BackupOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    env.backup_on(Arc::new(target.clone()), BackupOptions::default(), |_| ()).unwrap();
     let reads = disk.counters().reads - before;
     assert!(reads < 150, "{reads} reads for 2,080 pages");
-    Backup::open_on(&target).unwrap().verify(&mut |_, _| ()).unwrap();
+    Backup::open_on(&target).unwrap().verify().unwrap();
 }
 
 /// The second would take the first one's file away, and its name could be given to a file that is not whole.
@@ -474,16 +471,15 @@ fn a_second_backup_into_the_same_directory_is_refused_while_the_first_is_written
     let env = open(&disk).unwrap();
     Work::new().run(&env, 50);
     let mut refused = 0;
-    let second = || env.backup_on(Arc::new(to.clone()), BackupOptions::default(), &mut |_| ControlFlow::Break(()));
-    env.backup_on(Arc::new(to.clone()), BackupOptions::default(), &mut |_| {
+    let second = || env.backup_on(Arc::new(to.clone()), BackupOptions::default(), |_| ControlFlow::Break(()));
+    env.backup_on(Arc::new(to.clone()), BackupOptions::default(), |_| {
         assert!(matches!(second(), Err(Error::BackupUnderWay { .. })));
         refused += 1;
-        ControlFlow::Continue(())
     })
     .unwrap();
     assert!(refused > 0);
     assert!(matches!(second(), Err(Error::Cancelled)));
-    Backup::open_on(&to).unwrap().verify(&mut |_, _| ()).unwrap();
+    Backup::open_on(&to).unwrap().verify().unwrap();
     assert_eq!(to.files().iter().filter(|name| name.contains("backup")).count(), 1);
 }
 
@@ -492,13 +488,13 @@ fn a_place_without_locks_takes_backups_and_the_directory_of_an_environment_does_
     let (disk, to) = (SimDisk::new(), SimDisk::new());
     let env = open(&disk).unwrap();
     Work::new().run(&env, 50);
-    let take = |to: Arc<dyn Disk>| env.backup_on(to, BackupOptions::default(), &mut |_| ControlFlow::Continue(()));
+    let take = |to: Arc<dyn Disk>| env.backup_on(to, BackupOptions::default(), |_| ());
     let without_locks = FaultDisk::new(Arc::new(to.clone()));
     const ENOLCK: i32 = 37;
     without_locks.add(Fault::at(Call::Lock, 1, Harm::Fail(DiskErrorKind::Io(ENOLCK))).from_then_on());
     take(Arc::new(without_locks.clone())).unwrap();
     assert_eq!(without_locks.hits(), 1);
-    Backup::open_on(&to).unwrap().verify(&mut |_, _| ()).unwrap();
+    Backup::open_on(&to).unwrap().verify().unwrap();
     let before = disk.files();
     assert!(matches!(take(Arc::new(disk.clone())), Err(Error::TargetNotEmpty { .. })));
     assert_eq!(disk.files(), before);

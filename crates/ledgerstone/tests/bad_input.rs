@@ -198,7 +198,7 @@ fn reading_what_was_closed_in_order_writes_not_a_byte() {
         let env = tiny().read_only(true).open(dir.path()).unwrap();
         assert!(env.recovery_report().was_clean);
         assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"v"[..]));
-        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+        assert!(env.verify().unwrap().problems.is_empty());
         assert!(matches!(tiny().open(dir.path()), Err(Error::AlreadyOpen { .. })));
         env.close().unwrap();
         assert!(tree_of(dir.path()) == before, "an opening for reading changed a file");

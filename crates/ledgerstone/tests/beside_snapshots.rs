@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use common::{assert_sound, open};
-use ledgerstone::{BytesTable, CompactOptions, Environment, Error, Range, Transaction, TransactionOptions};
+use ledgerstone::{BytesTable, Environment, Error, Range, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -295,7 +295,7 @@ impl World {
             Step::Close(which) if !self.looks.is_empty() => drop(self.looks.swap_remove(which % self.looks.len())),
             // It would wait for those.
             Step::Compact if !self.prepared.values().any(|changes| changes.locks_tables) => {
-                let _ = self.env.compact(CompactOptions::default()).unwrap();
+                let _ = self.env.compact().unwrap();
             }
             Step::Reclaim => self.env.reclaim().unwrap(),
             Step::Checkpoint => drop(self.env.checkpoint().unwrap()),
@@ -344,6 +344,6 @@ proptest! {
         world.looks.clear();
         world.env.reclaim().unwrap();
         assert_sound(&world.env, "at the end");
-        prop_assert_eq!(world.env.verify(&mut |_| {}).unwrap().to_free_page_count, 0);
+        prop_assert_eq!(world.env.verify().unwrap().to_free_page_count, 0);
     }
 }

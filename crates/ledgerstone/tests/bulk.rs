@@ -18,7 +18,7 @@ fn impatient() -> TransactionOptions {
 }
 
 fn assert_sound(env: &Environment) -> Result<(), Error> {
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(())
 }

@@ -207,7 +207,7 @@ fn nobody_begins_while_another_closes() {
     assert!(matches!(&begun, Err(Error::Failed { why }) if why.contains("closed")), "{begun:?}");
     let put = others.transact(|txn| txn.bytes("t")?.put(b"k", b"lost"));
     assert!(matches!(put, Err(Error::Failed { .. })), "{put:?}");
-    assert!(others.table_names().is_err() && others.verify(&mut |_| {}).is_err());
+    assert!(others.table_names().is_err() && others.verify().is_err());
     let (closed, left) = is_let_go_after(&stall, closing, &sim);
     closed.unwrap();
     comes_back(&left).close().unwrap();
@@ -227,7 +227,7 @@ fn nothing_is_written_behind_the_checkpoint_of_a_close_and_a_second_close_waits_
         let env = env.clone();
         move || env.checkpoint()
     });
-    let compaction = spawn(move || env.compact(ledgerstone::CompactOptions::default()).map(drop));
+    let compaction = spawn(move || env.compact().map(drop));
     let second = spawn(move || {
         let closed = second.close();
         (closed, options().open_on(Arc::new(sim.clone())).map(|env| env.recovery_report().was_clean))

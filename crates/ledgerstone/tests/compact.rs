@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ledgerstone::{CompactOptions, Durability, Environment, Error, Options, TransactionOptions};
+use ledgerstone::{Durability, Environment, Error, Options, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 fn small() -> Options {
@@ -59,7 +59,7 @@ fn assert_thinned(env: &Environment, name: &str, count: u64, len: usize) -> Resu
 }
 
 fn assert_sound(env: &Environment) -> Result<(), Error> {
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(())
 }
@@ -113,7 +113,7 @@ fn a_file_of_which_half_the_records_were_deleted_is_halved_while_a_bank_works_be
         while done.load(Relaxed) < 10 {
             std::thread::yield_now();
         }
-        let report = env.compact(CompactOptions::default());
+        let report = env.compact();
         stop.store(true, Relaxed);
         workers.into_iter().for_each(|worker| worker.join().unwrap());
         report
@@ -151,7 +151,7 @@ fn tables_with_large_values_and_dropped_tables_give_their_space_back() -> Result
     fill(&env, "kept", 500, 100)?;
     env.transact(|txn| txn.drop_table("gone"))?;
     thin_out(&env, "large", 40)?;
-    let report = env.compact(CompactOptions::default())?;
+    let report = env.compact()?;
     assert!(report.page_count_after * 10 <= report.page_count_before * 6, "{report:?}");
     assert!(report.page_count_after <= report.allocated_page_count + 128, "{report:?}");
     assert_sound(&env)?;
@@ -174,15 +174,14 @@ fn a_compaction_ends_when_it_is_told_to_and_a_second_one_goes_on() -> Result<(),
     fill(&env, "records", 10_000, 100)?;
     thin_out(&env, "records", 10_000)?;
     let mut steps = 0;
-    let options = CompactOptions::default().on_progress(|progress| {
+    let report = env.compact_with(|progress| {
         assert!(progress.done < progress.total && progress.page_count > 0);
         steps += 1;
         if steps == 4 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
-    let report = env.compact(options)?;
+    })?;
     assert!(report.was_cancelled && report.moved_page_count == 0, "{report:?}");
     assert_thinned(&env, "records", 10_000, 100)?;
-    let report = env.compact(CompactOptions::default())?;
+    let report = env.compact()?;
     assert!(!report.was_cancelled && report.page_count_after <= report.allocated_page_count + 128, "{report:?}");
     assert_sound(&env)?;
     assert_thinned(&env, "records", 10_000, 100)
@@ -204,7 +203,7 @@ fn an_uncommitted_transaction_rolls_back_across_a_compaction() -> Result<(), Err
             _ => table.put(&[key(n), vec![1]].concat(), &[7; 300])?,
         }
     }
-    let report = env.compact(CompactOptions::default())?;
+    let report = env.compact()?;
     assert!(report.moved_page_count > 0 || report.merged_page_count > 0, "{report:?}");
     drop(txn);
     assert_sound(&env)?;
@@ -245,7 +244,7 @@ fn power_lost_at_any_write_of_a_compaction_loses_nothing() -> Result<(), Error> 
     env.close()?;
     let undisturbed = {
         let env = tiny().open_on(Arc::new(thin.snapshot()))?;
-        env.compact(CompactOptions::default())?
+        env.compact()?
     };
     assert!(undisturbed.page_count_after * 10 <= undisturbed.page_count_before * 7, "{undisturbed:?}");
     let step = std::env::var("CRASH_STEP").map_or(5, |step| step.parse().expect("CRASH_STEP is a number"));
@@ -255,7 +254,7 @@ fn power_lost_at_any_write_of_a_compaction_loses_nothing() -> Result<(), Error> 
         let env = tiny().open_on(Arc::new(disk.clone()))?;
         disk.crash_at(disk.counters().mutations + at);
         let done = env.transact(|txn| txn.bytes_or_create("kept")?.put(b"k", b"v"));
-        let done = done.and_then(|()| env.compact(CompactOptions::default()));
+        let done = done.and_then(|()| env.compact());
         let crashed = disk.after_crash(at);
         drop(env);
         let env =
@@ -267,7 +266,7 @@ fn power_lost_at_any_write_of_a_compaction_loses_nothing() -> Result<(), Error> 
         };
         look()?;
         // Another one ends the work, and the file is about as short as without the crash.
-        let report = env.compact(CompactOptions::default())?;
+        let report = env.compact()?;
         let is_short = report.page_count_after * 10 <= undisturbed.page_count_after * 11;
         assert!(is_short, "change {at}: {report:?}, undisturbed {undisturbed:?}");
         look()?;

@@ -52,7 +52,7 @@ fn look(disk: &SimDisk, told: &Told, what: &str) -> Outcome {
             Ok(found) => found,
             Err(error) => return told_error(&name, &error),
         };
-        let report = env.verify(&mut |_| {}).unwrap();
+        let report = env.verify().unwrap();
         if let Some(problem) = report.problems.first() {
             return Outcome::Told(problem.what.clone());
         }
@@ -258,7 +258,7 @@ fn texts_of_damage_name_the_page_and_its_place_once() {
             by_reads += 1;
             assert_once(&error.to_string());
         }
-        for problem in env.verify(&mut |_| {}).unwrap().problems.iter().filter(|problem| problem.page == Some(page)) {
+        for problem in env.verify().unwrap().problems.iter().filter(|problem| problem.page == Some(page)) {
             by_verify += 1;
             assert_once(&format!("{}, page {page}: {}", problem.place, problem.what)); // As the command line writes it.
         }

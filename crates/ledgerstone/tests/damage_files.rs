@@ -60,7 +60,7 @@ fn look(disk: &SimDisk, told: &Told, may_end_early: bool, what: &str) -> Result<
     let found = read(&env)?;
     let low = Told { durable: told.states.len().saturating_sub(31), ..told.clone() };
     low.assert_kept(&found, !may_end_early, what);
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
     Ok(())
 }
@@ -178,7 +178,7 @@ fn a_bit_of_the_control_file_flipped() {
                 if end == End::Closed && at == 57 {
                     let env = tiny().read_only(true).open_on(Arc::new(damaged.clone())).unwrap();
                     assert_eq!(env.recovery_report().damaged_control_slot, Some(slot), "{what}");
-                    let report = env.verify(&mut |_| {}).unwrap();
+                    let report = env.verify().unwrap();
                     let named: Vec<_> = report.problems.iter().map(|p| p.place.as_str()).collect();
                     assert_eq!(named, ["control"], "{what}");
                 }
@@ -240,10 +240,7 @@ fn a_restore_goes_on_with_the_log_of_a_directory_without_control() {
     let env = open(&disk).unwrap();
     let mut told = script(&env);
     let backups = SimDisk::new();
-    env.backup_on(Arc::new(backups.clone()), ledgerstone::BackupOptions::default(), &mut |_| {
-        std::ops::ControlFlow::Continue(())
-    })
-    .unwrap();
+    env.backup_on(Arc::new(backups.clone()), ledgerstone::BackupOptions::default(), |_| ()).unwrap();
     env.transact(|txn| txn.bytes("t")?.put(b"since", b"1")).unwrap();
     let mut after = told.last().clone();
     after.get_mut("t").unwrap().insert(b"since".to_vec(), b"1".to_vec());
@@ -254,7 +251,7 @@ fn a_restore_goes_on_with_the_log_of_a_directory_without_control() {
     let target = SimDisk::new();
     ledgerstone::Backup::open_on(&backups)
         .unwrap()
-        .restore_on(Arc::new(target.clone()), ledgerstone::RestoreTo::End, &[log])
+        .restore_on(Arc::new(target.clone()), ledgerstone::RestoreTo::End, &[log], |_| ())
         .unwrap();
     look(&target, &told, false, "restored").unwrap();
 }
@@ -339,7 +336,7 @@ fn verify_tells_each_damage_once() {
         let damaged = disk.snapshot();
         flip(&damaged, "data", page * 4096 + 1000);
         let Ok(env) = tiny().read_only(true).open_on(Arc::new(damaged)) else { continue };
-        let Ok(report) = env.verify(&mut |_| {}) else { continue }; // The catalog.
+        let Ok(report) = env.verify() else { continue }; // The catalog.
         if report.problems.is_empty() {
             continue; // A free page.
         }

@@ -362,7 +362,7 @@ fn many_threads_keep_the_sum() -> Result<(), Error> {
         Ok::<_, Error>(())
     })?;
     assert_eq!(sum, 5000);
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(())
 }
@@ -421,7 +421,7 @@ fn an_idle_environment_gives_back_what_was_deleted_and_is_not_durable_yet() {
     })
     .unwrap();
     // A look that makes nothing durable itself, as `stat` does, which waits for what it has read.
-    let look = |env: &Environment| env.verify(&mut |_| {}).unwrap();
+    let look = |env: &Environment| env.verify().unwrap();
     let full = look(&env).page_count;
     let txn = env.begin().unwrap();
     let table = txn.bytes("t").unwrap();

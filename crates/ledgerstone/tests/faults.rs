@@ -214,7 +214,7 @@ fn every_write_has_one_wrong_bit_once() {
             if let Ok(env) = open(&disk)
                 && let Ok(found) = read(&env)
             {
-                let report = env.verify(&mut |_| {}).unwrap();
+                let report = env.verify().unwrap();
                 if report.problems.is_empty() {
                     told.assert_kept(&found, false, &what);
                 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use common::changes::{Replica, all, put, put_one, whole};
 use common::*;
-use ledgerstone::{Change, ChangeValue, CompactOptions, Error, IndexDef, IndexKeys, Lsn};
+use ledgerstone::{Change, ChangeValue, Error, IndexDef, IndexKeys, Lsn};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::Random;
 
@@ -184,7 +184,7 @@ fn a_part_of_a_large_value_is_a_change_and_a_move_of_it_is_none() {
     env.transact(|txn| txn.bytes("t")?.delete_range(..&key(12)[..]).map(drop)).unwrap();
     env.reclaim().unwrap();
     assert_eq!(all(&mut feed).len(), 1);
-    let report = env.compact(CompactOptions::default()).unwrap();
+    let report = env.compact().unwrap();
     assert!(report.moved_page_count > 0, "{report:?}");
     assert_eq!(all(&mut feed), [], "a compaction changes nothing");
 }

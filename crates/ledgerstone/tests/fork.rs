@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ledgerstone::{BackupOptions, CompactOptions, Durability, Environment, Error, Lsn, Options};
+use ledgerstone::{BackupOptions, Durability, Environment, Error, Lsn, Options};
 use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
 fn options() -> Options {
@@ -69,7 +69,7 @@ fn is_forked<T: std::fmt::Debug>(what: &str, result: Result<T, Error>) {
 
 fn read_all(path: &Path) -> Vec<(Vec<u8>, Vec<u8>)> {
     let env = options().open(path).unwrap();
-    let report = env.verify(&mut |_| ()).unwrap();
+    let report = env.verify().unwrap();
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     let txn = env.begin().unwrap();
     txn.bytes("t").unwrap().range(..).unwrap().collect::<Result<_, _>>().unwrap()
@@ -117,14 +117,12 @@ fn a_childs_inherited_handles_say_so_and_touch_nothing() {
             is_forked("sync", env.sync());
             is_forked("reclaim", env.reclaim());
             is_forked("stat", env.stat().map(drop));
-            is_forked("verify", env.verify(&mut |_| ()));
-            is_forked("compact", env.compact(CompactOptions::default()));
-            let on = &mut |_| std::ops::ControlFlow::Continue(());
-            is_forked("backup", env.backup_to(&mut Vec::new(), BackupOptions::default(), on));
-            let on = &mut |_| std::ops::ControlFlow::Continue(());
-            is_forked("dump", env.dump(&mut Vec::new(), &DumpOptions::default(), on));
+            is_forked("verify", env.verify());
+            is_forked("compact", env.compact());
+            is_forked("backup", env.backup_to(&mut Vec::new(), BackupOptions::default(), |_| ()));
+            is_forked("dump", env.dump(&mut Vec::new(), &DumpOptions::default()));
             let text = "VERSION=3\nformat=print\ndatabase=u\ntype=btree\nHEADER=END\n k\n v\nDATA=END\n";
-            is_forked("load", env.load(&mut text.as_bytes(), &LoadOptions::default(), on));
+            is_forked("load", env.load(&mut text.as_bytes(), &LoadOptions::default()));
             is_forked("changes", env.changes(Lsn(0)).map(drop));
             is_forked("named changes", env.named_changes("child").map(drop));
             is_forked("forget changes", env.forget_changes("child"));

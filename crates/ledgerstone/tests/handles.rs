@@ -81,7 +81,7 @@ fn handles_from_before_a_change_of_the_table_by_the_same_transaction_write_nothi
         let snapshot = env.snapshot().unwrap();
         let keys = snapshot.bytes("u").unwrap().range(..).unwrap().map(|row| row.unwrap().0);
         assert_eq!(keys.collect::<Vec<_>>(), [&b"after"[..], b"before", b"k"], "{isolation}");
-        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty(), "{isolation}");
+        assert!(env.verify().unwrap().problems.is_empty(), "{isolation}");
     }
 }
 
@@ -101,7 +101,7 @@ fn an_index_that_a_rollback_brings_back_is_kept_by_handles_or_they_are_refused()
     assert!(matches!(wrote, Err(Error::NoSuchTable(_))), "it does not know the index: {wrote:?}");
     txn.bytes("t").unwrap().put(b"with", b"3").unwrap();
     txn.commit().unwrap();
-    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
 }
 
 /// A table that was opened, with all that can be made of a handle to read by.
@@ -407,7 +407,7 @@ proptest! {
         check(&txn);
         txn.commit().unwrap();
         check(&env.begin().unwrap());
-        let problems = env.verify(&mut |_| {}).unwrap().problems;
+        let problems = env.verify().unwrap().problems;
         prop_assert!(problems.is_empty(), "{problems:?}");
     }
 }

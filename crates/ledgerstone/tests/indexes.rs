@@ -7,8 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone::{
-    CompactOptions, Environment, Error, IndexDef, IndexKeys, Isolation, Lsn, Options, TableDef, Transaction,
-    TransactionOptions,
+    Environment, Error, IndexDef, IndexKeys, Isolation, Lsn, Options, TableDef, Transaction, TransactionOptions,
 };
 use ledgerstone_disk::{Disk, SimDisk};
 use proptest::prelude::*;
@@ -178,7 +177,7 @@ fn indexes_go_where_their_table_goes() -> Result<(), Error> {
     let env = open(&disk)?;
     let cities = pairs(&[("Bern", "1"), ("Bern", "3"), ("London", "2"), ("Rome", "4")]);
     assert_eq!(entries(&env, "folk", "by_city")?, cities);
-    env.compact(CompactOptions::default())?;
+    env.compact()?;
     assert_eq!(entries(&env, "folk", "by_city")?, cities);
     let txn = env.begin()?;
     txn.drop_table("folk")?;
@@ -187,7 +186,7 @@ fn indexes_go_where_their_table_goes() -> Result<(), Error> {
     assert_sound(&env, "after a drop that was taken back");
     env.transact(|txn| txn.drop_table("folk"))?;
     env.reclaim()?;
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     assert_eq!((report.table_count, report.index_count), (0, 0));
     Ok(())
@@ -312,7 +311,7 @@ fn a_function_of_the_program_says_the_keys_where_it_is_registered() -> Result<()
     };
     missing(env.transact(|txn| txn.bytes("texts")?.put(b"4", b"more")));
     missing(env.transact(|txn| txn.bytes("texts")?.delete(b"1").map(drop)));
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     assert!(report.problems.is_empty() && report.unchecked_indexes == ["index words of texts"], "{report:?}");
     env.transact(|txn| txn.drop_index("texts", "words"))?;
     env.transact(|txn| txn.bytes("texts")?.put(b"4", b"room1408"))?;
@@ -339,7 +338,7 @@ fn verify_names_each_difference_between_index_and_table() -> Result<(), Error> {
     env.close()?;
     // The function has changed under its name, as it must not.
     let env = on_disk(b'y')?;
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     let told: Vec<_> = report.problems.iter().map(|problem| (problem.place.as_str(), problem.what.as_str())).collect();
     let place = "index first of t";
     assert_eq!(told, [(place, "record \"1\" has no entry \"ay\""), (place, "entry \"ax\" is not one of record \"1\"")]);

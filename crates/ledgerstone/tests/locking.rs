@@ -682,11 +682,11 @@ fn without_locks_a_load_and_an_index_of_one_transaction_stay_whole() {
             txn.create_index("t", &IndexDef::new("i", IndexKeys::Bytes { from: 0, to: Some(8) }))
         })
         .unwrap();
-        let report = env.verify(&mut |_| {}).unwrap();
+        let report = env.verify().unwrap();
         assert!(report.problems.is_empty(), "round {round}: {:?}", report.problems);
         env.close().unwrap();
         let env = open();
-        let report = env.verify(&mut |_| {}).unwrap();
+        let report = env.verify().unwrap();
         assert!(report.problems.is_empty(), "round {round}, opened again: {:?}", report.problems);
     }
 }

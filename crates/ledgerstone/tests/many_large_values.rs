@@ -75,7 +75,7 @@ fn many_large_values_of_one_transaction_keep_nobody_from_others() {
     env.reclaim().unwrap();
     assert_eq!(read(&env).unwrap()["a"], before["a"]);
     assert_sound(&env, "after the rollback");
-    assert_eq!(env.verify(&mut |_| {}).unwrap().to_free_page_count, 0);
+    assert_eq!(env.verify().unwrap().to_free_page_count, 0);
 }
 
 #[test]
@@ -110,7 +110,7 @@ fn many_large_values_in_doubt_keep_nobody_from_others_and_are_kept_for_the_decis
             assert_eq!(a, &before["a"]);
         }
         assert_sound(&env, "after the decision");
-        assert_eq!(env.verify(&mut |_| {}).unwrap().to_free_page_count, 0);
+        assert_eq!(env.verify().unwrap().to_free_page_count, 0);
     }
 }
 
@@ -132,7 +132,7 @@ fn a_savepoint_takes_many_large_values_back_and_frees_them_at_the_end_only() {
     env.reclaim().unwrap();
     assert_eq!(read(&env).unwrap(), before);
     assert_sound(&env, "after the commit");
-    assert_eq!(env.verify(&mut |_| {}).unwrap().to_free_page_count, 0);
+    assert_eq!(env.verify().unwrap().to_free_page_count, 0);
 }
 
 #[test]

@@ -47,8 +47,7 @@ fn readers_feeds_and_archives_begin_where_the_log_does() {
         assert_eq!(there[0].0, Lsn(4096), "{count}");
         assert_eq!(commits(&env) as u64, made, "{count}");
         env.archive_now().unwrap();
-        let problems: Vec<_> =
-            directory(&archive).verify(&mut |_, _| ()).unwrap().into_iter().filter_map(|s| s.problem).collect();
+        let problems: Vec<_> = directory(&archive).verify().unwrap().into_iter().filter_map(|s| s.problem).collect();
         assert_eq!(problems, [""; 0]);
         let kept = forward(directory(&archive).log().unwrap().log_reader(Lsn(0)).unwrap());
         assert!(kept == there[..kept.len()] && there.len() - kept.len() < 2, "{count}: {} {}", kept.len(), there.len());
@@ -112,7 +111,7 @@ fn pages_are_repaired_with_the_log_of_any_number_of_openings() {
         for page in (4..pages).step_by(pages as usize / 6) {
             flip(&disk, "data", page * 4096 + 2000);
         }
-        let report = set.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, log.as_ref()).unwrap();
+        let report = set.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, log.as_ref(), |_| ()).unwrap();
         assert!(report.repaired.len() > 3, "{report:?}");
         assert_eq!(read(&open()).unwrap(), state);
 
@@ -128,7 +127,7 @@ fn pages_are_repaired_with_the_log_of_any_number_of_openings() {
             }
         }
         flip(&sane, "data", 5 * 4096 + 2000);
-        let refused = set.repair_on(Arc::new(sane.clone()), &RepairPages::Only(vec![PageId(5)]), log.as_ref());
+        let refused = set.repair_on(Arc::new(sane.clone()), &RepairPages::Only(vec![PageId(5)]), log.as_ref(), |_| ());
         assert!(matches!(refused, Err(Error::LogGone { .. } | Error::Corrupt { .. })), "{refused:?}");
     }
 }

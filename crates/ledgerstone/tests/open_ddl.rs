@@ -5,7 +5,7 @@ mod common;
 
 use common::{open, within};
 
-use ledgerstone::{CompactOptions, Environment, Error, IndexDef, IndexKeys, Lsn};
+use ledgerstone::{Environment, Error, IndexDef, IndexKeys, Lsn};
 use ledgerstone_disk::SimDisk;
 
 /// What must not wait; locks are waited for longer than this takes.
@@ -18,7 +18,7 @@ fn nobody_waits(env: &Environment, turn: u8) {
         let commit = feed.next().unwrap().unwrap();
         assert_eq!(&*commit.changes().next().unwrap().table, "c");
         env.changes(Lsn(0)).unwrap();
-        let report = env.compact(CompactOptions::default()).unwrap();
+        let report = env.compact().unwrap();
         assert_eq!(report.skipped_tables, ["a", "b"]);
         env.stat().unwrap();
     });
@@ -72,11 +72,11 @@ fn a_compaction_waits_for_all_locked_tables_together() {
     names.iter().for_each(|name| open.drop_table(name).unwrap());
     let report = within(40, "a compaction", {
         let env = env.clone();
-        move || env.compact(CompactOptions::default()).unwrap()
+        move || env.compact().unwrap()
     });
     assert_eq!(report.skipped_tables, names);
     open.abort().unwrap();
-    assert!(env.compact(CompactOptions::default()).unwrap().skipped_tables.is_empty());
+    assert!(env.compact().unwrap().skipped_tables.is_empty());
 }
 
 /// A page that was taken back is free, but its entry stays locked until the transaction ends: others take another page.

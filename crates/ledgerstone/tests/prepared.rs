@@ -2,7 +2,6 @@
 
 mod common;
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,7 +88,7 @@ fn assert_decided(env: &Environment, commits: bool) {
     let t = &state["t"];
     assert_eq!(t.get(&key(1)).map(Vec::as_slice), Some(if commits { &b"prepared"[..] } else { b"before" }));
     assert_eq!((t.contains_key(&key(2)), t.contains_key(&key(99))), (!commits, commits));
-    assert_eq!(env.verify(&mut |_| {}).unwrap().to_free_page_count, 0);
+    assert_eq!(env.verify().unwrap().to_free_page_count, 0);
 }
 
 #[test]
@@ -447,7 +446,7 @@ fn verification_leaves_out_what_is_in_doubt_and_says_so() {
     drop(txn.prepare(b"first").unwrap());
     let env = restart(&mut disk, env);
     let verify = |env: &Environment| {
-        let report = env.verify(&mut |_| {}).unwrap();
+        let report = env.verify().unwrap();
         assert_eq!(report.problems, []);
         let places: Vec<String> = report.skipped.iter().map(|skipped| skipped.place.clone()).collect();
         (report.table_count, places.join(", "), report.skipped.first().map(|skipped| skipped.why.clone()))
@@ -473,18 +472,17 @@ fn a_dump_after_a_restart_has_nothing_of_what_is_in_doubt() {
     let env = restart(&mut disk, env);
     let dump = || {
         let mut text = Vec::new();
-        let go_on = &mut |_| ControlFlow::Continue(());
-        let done = env.dump(&mut text, &DumpOptions::default(), go_on).unwrap();
+        let done = env.dump(&mut text, &DumpOptions::default()).unwrap();
         assert!(done.snapshot_lsn.is_some());
         let loaded = open(&SimDisk::new()).unwrap();
-        loaded.load(&mut &text[..], &LoadOptions::default(), go_on).unwrap();
+        loaded.load(&mut &text[..], &LoadOptions::default()).unwrap();
         read(&loaded).unwrap()
     };
     let state = dump();
     assert_eq!(state.keys().collect::<Vec<_>>(), ["t", "u"]);
     assert!(state.values().all(|table| table.len() == 50 && table.values().all(|value| value == b"before")));
     // Under locks it would have to wait for the decision.
-    let locked = env.dump(&mut Vec::new(), &DumpOptions::default().locked(true), &mut |_| ControlFlow::Continue(()));
+    let locked = env.dump(&mut Vec::new(), &DumpOptions::default().locked(true));
     assert!(matches!(locked, Err(Error::LockTimeout { .. })), "{locked:?}");
     let _ = env.commit_in_doubt(b"id").unwrap();
     assert!(dump() == read(&env).unwrap());
@@ -507,7 +505,7 @@ fn verification_looks_at_the_pages_of_what_is_in_doubt() {
     overwrite(&disk, "data", no as u64 * 4096, &page);
     disk = disk.snapshot();
     let env = open(&disk).unwrap();
-    let report = env.verify(&mut |_| {}).unwrap();
+    let report = env.verify().unwrap();
     assert!(report.skipped.iter().any(|skipped| skipped.place == "t"), "{report:?}");
     assert!(report.problems.iter().any(|problem| problem.page == Some(no as u64)), "{report:?}");
 }

@@ -37,7 +37,7 @@ fn a_backup_does_not_go_on_from_one_of_another_life() {
         backup(&env, &both, false).unwrap();
         work(&env, 5, 20);
         backup(&env, &both, true).unwrap();
-        assert_eq!(Backup::open_on(&both).unwrap().verify(&mut |_, _| ()).unwrap().chain_count, 2);
+        assert_eq!(Backup::open_on(&both).unwrap().verify().unwrap().chain_count, 2);
         let (again, report) = restore(&both, RestoreTo::End, &[]).unwrap();
         assert!(report.left_out.is_empty(), "{report:?}");
         assert_eq!(counts(&again)[4], 20);
@@ -82,7 +82,7 @@ fn a_chain_counts_up_to_its_first_file_that_is_damaged_or_missing() {
             // A moment that is not in what is left is refused, and verification finds what is wrong.
             let moment = restore(&damaged, RestoreTo::Lsn(last), &[]).map(drop);
             assert!(matches!(moment, Err(Error::MomentNotInBackup { .. })), "{what}: {moment:?}");
-            let verified = Backup::open_on(&damaged).and_then(|set| set.verify(&mut |_, _| ()));
+            let verified = Backup::open_on(&damaged).and_then(|set| set.verify());
             assert_eq!(verified.is_ok(), report.left_out.is_empty(), "{what}: {verified:?}");
             // With the log that the environment still has, nothing is lost.
             let (target, _) = restore(&damaged, RestoreTo::End, &[log(&disk)]).unwrap();
@@ -320,11 +320,11 @@ fn a_restore_that_was_cut_short_is_no_environment_whatever_is_tried() {
     for call in 1.. {
         let target = SimDisk::new();
         target.crash_at(call);
-        let _ = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[]);
+        let _ = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[], |_| ());
         let is_through = !target.is_crashed();
         let killed = SimDisk::new();
         killed.kill_at(call, 700);
-        let _ = set.restore_on(Arc::new(killed.clone()), RestoreTo::End, &[]);
+        let _ = set.restore_on(Arc::new(killed.clone()), RestoreTo::End, &[], |_| ());
         let mut left: Vec<SimDisk> = (0..6).map(|seed| target.after_crash(seed)).collect();
         left.push(killed.after_kill());
         left.extend((0..3).map(|seed| killed.after_kill().after_crash(seed)));
@@ -453,7 +453,7 @@ fn pages_are_not_repaired_from_a_backup_of_another_life() {
     of_another(env.repair(&set, &RepairPages::AllDamaged));
     drop(env);
     let before = bytes_of(&target, "data");
-    of_another(set.repair_on(Arc::new(target.clone()), &RepairPages::AllDamaged, None));
+    of_another(set.repair_on(Arc::new(target.clone()), &RepairPages::AllDamaged, None, |_| ()));
     assert_eq!(bytes_of(&target, "data"), before);
 }
 
@@ -561,12 +561,11 @@ fn a_restore_takes_away_nothing_that_it_has_not_made() {
     let options = || Environment::options().cache_bytes(16 << 20);
     let env = options().open(&here).unwrap();
     env.transact(|txn| txn.bytes_or_create("t")?.put("k", "backed up")).unwrap();
-    let go_on = std::ops::ControlFlow::Continue(());
-    env.backup(&backups, ledgerstone::BackupOptions::default(), &mut |_| go_on).unwrap();
+    env.backup(&backups, ledgerstone::BackupOptions::default()).unwrap();
     let set = Backup::open(&backups).unwrap();
     for is_closed in [false, true] {
         let mut other = None;
-        let refused = set.restore_with(&target, RestoreTo::End, &[], &mut |_| {
+        let refused = set.restore_with(&target, RestoreTo::End, &[], |_| {
             if other.is_none() {
                 let env = options().open(&target).unwrap();
                 env.transact(|txn| txn.bytes_or_create("theirs")?.put("k", "kept")).unwrap();

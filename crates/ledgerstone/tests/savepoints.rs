@@ -153,7 +153,7 @@ fn large_values_come_and_go_with_the_savepoint() {
     let _ = txn.commit().unwrap();
     drop(t);
     env.reclaim().unwrap();
-    let report = env.verify(&mut |_| {}).unwrap();
+    let report = env.verify().unwrap();
     assert_eq!((report.problems.len(), report.blob_count, report.to_free_page_count), (0, 2, 0), "{report:?}");
     env.close().unwrap();
     let env = open(&disk).unwrap();

@@ -58,7 +58,7 @@ fn a_snapshot_stays_as_it_was_while_others_change_everything() {
     env.transact(|txn| (0..2000u32).try_for_each(|n| txn.bytes("t")?.delete(&number(n)).map(drop))).unwrap();
     env.reclaim().unwrap();
     assert_eq!(env.snapshot().unwrap().bytes("t").unwrap().count().unwrap(), 0);
-    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn dropped_and_new_tables_are_as_the_snapshot_sees_them() {
     drop((old, new));
     env.reclaim().unwrap();
     assert!(env.stat().unwrap().allocated_page_count < used, "the dropped table's pages come back at last");
-    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn large_values_stay_for_the_snapshots_that_see_them() {
     }
     drop((first, second));
     env.reclaim().unwrap();
-    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_transaction_larger_than_the_version_store_makes_no_snapshot_too_old() {
         assert_sees(&env.snapshot().unwrap(), &expected, "new");
         let stat = env.stat().unwrap();
         assert_eq!((stat.version_spilled_count, stat.version_floor_count, stat.version_log_low_lsn), (0, 0, 0));
-        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+        assert!(env.verify().unwrap().problems.is_empty());
     }
 }
 
@@ -433,7 +433,7 @@ fn a_range_delete_at_a_snapshot_is_refused_if_others_have_changed_the_range_sinc
         assert_eq!(t.delete_range(..).unwrap(), 39);
         txn.commit().unwrap();
         assert_eq!(all(&env.snapshot().unwrap()), []);
-        assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+        assert!(env.verify().unwrap().problems.is_empty());
     }
 }
 

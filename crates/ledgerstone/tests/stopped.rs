@@ -48,7 +48,7 @@ fn a_verification_that_is_stopped_holds_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let env = filled(dir.path(), 10_000);
     let (report, count) = at_each_question(|go_on| {
-        env.verify(&mut |at| {
+        env.verify_with(|at| {
             assert!(at.done <= at.total, "{at:?}");
             go_on()
         })
@@ -66,11 +66,11 @@ fn an_index_that_is_stopped_is_not_there() {
     let txn = env.begin().unwrap();
     let ((), count) = at_each_question(|go_on| {
         assert_eq!(txn.bytes("t")?.indexes().len(), 1);
-        txn.create_index_with("t", &index, &mut |_| go_on())
+        txn.create_index_with("t", &index, |_| go_on())
     });
     assert!(count > 3, "{count} questions");
     let _ = txn.commit().unwrap();
-    assert!(env.verify(&mut |_| {}).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
     env.close().unwrap();
 }
 
@@ -79,20 +79,20 @@ fn a_restore_that_is_stopped_leaves_no_file_and_can_be_made_again() {
     let dir = tempfile::tempdir().unwrap();
     let (here, there, again) = (dir.path().join("env"), dir.path().join("backups"), dir.path().join("again"));
     let env = filled(&here, 4_000);
-    env.backup(&there, BackupOptions::default(), &mut |_| Continue(())).unwrap();
+    env.backup(&there, BackupOptions::default()).unwrap();
     env.close().unwrap();
     let backup = Backup::open(&there).unwrap();
-    let (_, count) = at_each_question(|go_on| backup.verify(&mut |_, _| go_on()));
+    let (_, count) = at_each_question(|go_on| backup.verify_with(|_| go_on()));
     assert!(count > 10, "{count} questions");
     let (_, count) = at_each_question(|go_on| {
         for place in [again.clone(), again.join("log")] {
             let mut entries = std::fs::read_dir(place).into_iter().flatten();
             assert!(entries.all(|entry| entry.unwrap().path().is_dir()), "a file is left");
         }
-        backup.restore_with(&again, RestoreTo::End, &[], &mut |_| go_on())
+        backup.restore_with(&again, RestoreTo::End, &[], |_| go_on())
     });
     assert!(count > 10, "{count} questions");
-    assert!(open(&again).verify(&mut |_| {}).unwrap().problems.is_empty());
+    assert!(open(&again).verify().unwrap().problems.is_empty());
     // A wrong moment costs nothing, either.
     let other = dir.path().join("other");
     let behind = backup.restore(&other, RestoreTo::Lsn(ledgerstone::Lsn(u64::MAX / 2)), &[]);
@@ -107,21 +107,21 @@ fn a_repair_that_is_stopped_changes_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let (here, there) = (dir.path().join("env"), dir.path().join("backups"));
     let env = filled(&here, 10_000);
-    env.backup(&there, BackupOptions::default(), &mut |_| Continue(())).unwrap();
+    env.backup(&there, BackupOptions::default()).unwrap();
     env.close().unwrap();
     let mut bytes = std::fs::read(here.join("data")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle..middle + 100].fill(0xAA);
     std::fs::write(here.join("data"), &bytes).unwrap();
-    let (found, count) = at_each_question(|go_on| Environment::damaged_pages_in(&here, &mut |_| go_on()));
+    let (found, count) = at_each_question(|go_on| Environment::damaged_pages_in(&here, |_| go_on()));
     assert!(found.len() == 1 && count > 0, "{found:?}");
     let backup = Backup::open(&there).unwrap();
     let (report, count) = at_each_question(|go_on| {
         assert!(std::fs::read(here.join("data")).unwrap() == bytes, "the data file has changed");
-        backup.repair_with(&here, &RepairPages::AllDamaged, None, &mut |_| go_on())
+        backup.repair_with(&here, &RepairPages::AllDamaged, None, |_| go_on())
     });
     assert!(report.repaired.len() == 1 && count > 0, "{report:?}");
-    assert!(open(&here).verify(&mut |_| {}).unwrap().problems.is_empty());
+    assert!(open(&here).verify().unwrap().problems.is_empty());
 }
 
 #[test]

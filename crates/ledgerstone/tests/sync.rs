@@ -4,9 +4,7 @@ mod common;
 
 use std::sync::Arc;
 
-use ledgerstone::{
-    CompactOptions, Durability, Environment, Error, Isolation, Locking, Transaction, TransactionOptions,
-};
+use ledgerstone::{Durability, Environment, Error, Isolation, Locking, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 fn with(durability: Durability) -> TransactionOptions {
@@ -94,7 +92,7 @@ fn assert_reader_waits(what: &str, goes_by: impl Fn(&Environment) -> Result<(), 
             (0..40).try_for_each(|n| table.put(&common::key(n), &[0; 400]))
         })
         .unwrap();
-        env.compact(CompactOptions::default()).unwrap(); // Another one has nothing to cut, and so waits for nothing.
+        env.compact().unwrap(); // Another one has nothing to cut, and so waits for nothing.
         env.sync().unwrap();
         let deletion = env.begin_with(with(Durability::Volatile)).unwrap();
         let table = deletion.bytes("t").unwrap();
@@ -116,7 +114,7 @@ fn assert_reader_waits(what: &str, goes_by: impl Fn(&Environment) -> Result<(), 
 #[test]
 fn a_reader_of_a_gap_waits_for_the_deletions_that_made_it() {
     assert_reader_waits("nobody", |_| Ok(()));
-    assert_reader_waits("a compaction", |env| env.compact(CompactOptions::default()).map(drop));
+    assert_reader_waits("a compaction", |env| env.compact().map(drop));
     assert_reader_waits("who takes it back", |env| {
         let txn = env.begin()?;
         let table = txn.bytes("t")?;

@@ -199,7 +199,7 @@ fn assert_failed(env: &Environment) {
     assert!(is_failed(env.transact(|txn| txn.bytes("t").map(|_| ())).unwrap_err()));
     assert!(is_failed(env.checkpoint().unwrap_err()));
     assert!(is_failed(env.reclaim().unwrap_err()));
-    assert!(is_failed(env.verify(&mut |_| {}).unwrap_err()));
+    assert!(is_failed(env.verify().unwrap_err()));
 }
 
 #[test]
@@ -404,7 +404,7 @@ fn senseless_records_are_refused() {
                 within(60, &name, move || match open(&damaged) {
                     Ok(env) => {
                         let _ = read(&env);
-                        let _ = env.verify(&mut |_| {});
+                        let _ = env.verify();
                     }
                     Err(error) => assert!(!matches!(error, Error::Panicked(_) | Error::Disk(_)), "{what}: {error:?}"),
                 });
@@ -596,7 +596,7 @@ fn verify_names_what_mends_a_check_that_the_disk_ended() {
         let faulty = FaultDisk::new(Arc::new(disk.snapshot()));
         let env = tiny().read_only(true).open_on(Arc::new(faulty.clone())).unwrap();
         faulty.add(Fault::at(Call::Read, nth * 13, Harm::Fail(EIO)).on("data"));
-        let Ok(report) = env.verify(&mut |_| {}) else { continue }; // The catalog.
+        let Ok(report) = env.verify() else { continue }; // The catalog.
         if faulty.hits() == 0 {
             break;
         }

@@ -26,7 +26,7 @@ fn with<T>(work: impl FnOnce(&Environment, &Transaction) -> Result<T, Error>) ->
     let txn = env.begin().unwrap();
     let found = work(&env, &txn).unwrap();
     txn.commit().unwrap();
-    assert!(env.verify(&mut |_| ()).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
     found
 }
 

@@ -2,8 +2,6 @@
 
 mod common;
 
-use std::ops::ControlFlow;
-
 use ledgerstone::{Environment, Error, IndexDef, IndexKeys, JsonKey, TableDef, TableTypes};
 use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
@@ -30,12 +28,12 @@ fn types(key: &str, value: &str) -> TableTypes {
 
 fn dump(env: &Environment) -> Vec<u8> {
     let mut text = Vec::new();
-    env.dump(&mut text, &DumpOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+    env.dump(&mut text, &DumpOptions::default()).unwrap();
     text
 }
 
 fn load(env: &Environment, text: &[u8]) -> Result<(), Error> {
-    env.load(&mut &text[..], &LoadOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
+    env.load(&mut &text[..], &LoadOptions::default()).map(drop)
 }
 
 #[test]
@@ -137,7 +135,7 @@ fn an_index_is_read_by_the_type_of_its_keys_only() {
     env.close().unwrap();
     let env = signed().open(dir.path()).unwrap();
     env.transact(|txn| txn.open(LEVELS)?.put(&2, &3)).unwrap();
-    assert!(env.verify(&mut |_| ()).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
 }
 
 #[test]
@@ -165,7 +163,7 @@ fn an_index_by_a_json_member_orders_numbers_as_numbers() {
         Ok::<_, Error>(())
     })
     .unwrap();
-    assert!(env.verify(&mut |_| ()).unwrap().problems.is_empty());
+    assert!(env.verify().unwrap().problems.is_empty());
 }
 
 #[test]

@@ -4,7 +4,6 @@
 mod common;
 
 use std::io::{BufReader, Read, Write};
-use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -13,8 +12,8 @@ use std::time::{Duration, Instant};
 use common::number::{NUMBER, Number, add};
 use common::{tiny, within};
 use ledgerstone::{
-    BackupOptions, BytesTable, CompactOptions, Durability, Environment, Error, IndexDef, IndexKeys, TableDef,
-    Transaction, TransactionOptions,
+    BackupOptions, BytesTable, Durability, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction,
+    TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
 use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
@@ -188,46 +187,28 @@ const OUTSIDE: &[(&str, Outside)] = &[
             txn.bytes("plain")?.put(b"l", b"transact")
         })
     }),
-    ("verify", |env, hook| env.verify(&mut |_| hook.call()).map(drop)),
-    ("compact", |env, hook| {
-        let progress = |_: &ledgerstone::CompactProgress| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.compact(CompactOptions::default().on_progress(progress)).map(drop)
-    }),
+    ("verify", |env, hook| env.verify_with(|_| hook.call()).map(drop)),
+    ("compact", |env, hook| env.compact_with(|_| hook.call()).map(drop)),
     ("backup", |env, hook| {
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.backup_on(Arc::new(SimDisk::new()), BackupOptions::default(), progress).map(drop)
+        env.backup_on(Arc::new(SimDisk::new()), BackupOptions::default(), |_| hook.call()).map(drop)
     }),
     ("backup into a stream", |env, hook| {
         let to = &mut Calling(hook.clone(), Vec::new());
-        env.backup_to(to, BackupOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
+        env.backup_to(to, BackupOptions::default(), |_| ()).map(drop)
     }),
     ("dump", |env, hook| {
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.dump(&mut Vec::new(), &DumpOptions::default().locked(true), progress).map(drop)
+        env.dump_with(&mut Vec::new(), &DumpOptions::default().locked(true), |_| hook.call()).map(drop)
     }),
     ("dump into a stream", |env, hook| {
         let to = &mut Calling(hook.clone(), Vec::new());
-        env.dump(to, &DumpOptions::default().table("plain"), &mut |_| ControlFlow::Continue(())).map(drop)
+        env.dump(to, &DumpOptions::default().table("plain")).map(drop)
     }),
     ("load", |env, hook| {
         let mut text = Vec::from("VERSION=3\nformat=print\ndatabase=loaded\ntype=btree\nHEADER=END\n");
         (0..2500).for_each(|n| text.extend_from_slice(format!(" {n:05}\n v\n").as_bytes()));
         text.extend_from_slice(b"DATA=END\n");
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
         let from = &mut BufReader::with_capacity(8192, CallingReader(hook.clone(), text, 0));
-        env.load(from, &LoadOptions::default(), progress).map(drop)
+        env.load_with(from, &LoadOptions::default(), |_| hook.call()).map(drop)
     }),
     ("reclaim", |env, _| {
         env.transact(|txn| txn.drop_structure("number"))?;
@@ -303,7 +284,7 @@ fn panic_at(hook: &Hook, at: u32) -> Arc<AtomicU32> {
 }
 
 fn assert_goes_on(env: &Environment, what: &str) {
-    let report = env.verify(&mut |_| ()).unwrap_or_else(|error| panic!("{what}: verify: {error}"));
+    let report = env.verify().unwrap_or_else(|error| panic!("{what}: verify: {error}"));
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
     let options = TransactionOptions { lock_timeout: Some(Duration::ZERO), ..Default::default() };
     let wrote = env.transact_with(options, |txn| {
@@ -312,7 +293,7 @@ fn assert_goes_on(env: &Environment, what: &str) {
         txn.create_table("after")?.put(b"k", b"v")
     });
     assert!(wrote.is_ok(), "{what}: {wrote:?}");
-    env.compact(CompactOptions::default()).unwrap_or_else(|error| panic!("{what}: compact: {error}"));
+    env.compact().unwrap_or_else(|error| panic!("{what}: compact: {error}"));
     env.checkpoint().unwrap_or_else(|error| panic!("{what}: checkpoint: {error}"));
 }
 
@@ -416,20 +397,18 @@ const OF_ENVIRONMENT: &[Method<'_>] = &[
     ("transact, dropping", |c| c.env.transact(|txn| txn.drop_table("other"))),
     ("checkpoint", |c| c.env.checkpoint().map(drop)),
     ("stat", |c| c.env.stat().map(drop)),
-    ("verify", |c| c.env.verify(&mut |_| ()).map(drop)),
-    ("compact", |c| c.env.compact(CompactOptions::default()).map(drop)),
+    ("verify", |c| c.env.verify().map(drop)),
+    ("compact", |c| c.env.compact().map(drop)),
     ("reclaim", |c| c.env.reclaim()),
-    ("backup", |c| {
-        c.env.backup_to(&mut Vec::new(), BackupOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
-    }),
-    ("dump", |c| c.env.dump(&mut Vec::new(), &DumpOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)),
+    ("backup", |c| c.env.backup_to(&mut Vec::new(), BackupOptions::default(), |_| ()).map(drop)),
+    ("dump", |c| c.env.dump(&mut Vec::new(), &DumpOptions::default()).map(drop)),
     ("dump, locked", |c| {
         let options = DumpOptions::default().locked(true);
-        c.env.dump(&mut Vec::new(), &options, &mut |_| ControlFlow::Continue(())).map(drop)
+        c.env.dump(&mut Vec::new(), &options).map(drop)
     }),
     ("load", |c| {
         let text = "VERSION=3\nformat=print\ndatabase=inside2\ntype=btree\nHEADER=END\n k\n v\nDATA=END\n";
-        c.env.load(&mut text.as_bytes(), &LoadOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
+        c.env.load(&mut text.as_bytes(), &LoadOptions::default()).map(drop)
     }),
     ("changes", |c| c.env.named_changes("inside").map(drop)),
     ("log reader", |c| c.env.log_reader(ledgerstone::Lsn(0)).map(drop)),
@@ -597,7 +576,7 @@ fn every_call_inside_a_callback_of_the_environment_is_answered() {
                     let call = if elsewhere { call_elsewhere } else { call_here };
                     call(name, OF_ENVIRONMENT, &c, false);
                     if name == "compact" {
-                        call(name, &[("compact", |c| c.env.compact(CompactOptions::default()).map(drop))], &c, true);
+                        call(name, &[("compact", |c| c.env.compact().map(drop))], &c, true);
                     }
                 });
                 let _ = call(&env, &hook); // It may meet a table that was dropped inside.
@@ -611,12 +590,12 @@ fn every_call_inside_a_callback_of_the_environment_is_answered() {
 
 /// Whatever was done inside, everything is whole and nobody holds anything.
 fn assert_goes_on_somehow(env: &Environment, what: &str) {
-    let report = env.verify(&mut |_| ()).unwrap_or_else(|error| panic!("{what}: verify: {error}"));
+    let report = env.verify().unwrap_or_else(|error| panic!("{what}: verify: {error}"));
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
     let options = TransactionOptions { lock_timeout: Some(Duration::ZERO), ..Default::default() };
     let wrote = env.transact_with(options, |txn| txn.bytes("plain")?.put(&[3], b"after"));
     assert!(wrote.is_ok(), "{what}: {wrote:?}");
-    env.compact(CompactOptions::default()).unwrap();
+    env.compact().unwrap();
     env.checkpoint().unwrap();
 }
 

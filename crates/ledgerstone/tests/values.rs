@@ -3,7 +3,7 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::sync::Arc;
 
-use ledgerstone::{CompactOptions, Environment, Error, Isolation, Options, TableDef, TransactionOptions};
+use ledgerstone::{Environment, Error, Isolation, Options, TableDef, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 use proptest::prelude::*;
 
@@ -12,7 +12,7 @@ fn small() -> Options {
 }
 
 fn assert_sound(env: &Environment) -> Result<(), Error> {
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     assert!(report.problems.is_empty(), "{:?}", report.problems);
     Ok(())
 }
@@ -91,7 +91,7 @@ fn a_change_in_the_middle_logs_what_changes_and_is_rolled_back() -> Result<(), E
     })?;
     let value = env.transact(|txn| txn.bytes("t")?.get(b"k"))?.unwrap();
     assert!(value == [&old[..], &[0; 10_000], b"end"].concat());
-    env.compact(CompactOptions::default())?;
+    env.compact()?;
     assert!(env.transact(|txn| txn.bytes("t")?.get(b"k"))?.as_ref() == Some(&value));
     assert_sound(&env)
 }

@@ -20,9 +20,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use ledgerstone::{
-    CompactOptions, Environment, Error, IndexDef, IndexRange, Lsn, Savepoint, Skipped, TableTypes, Transaction, Xid,
-};
+use ledgerstone::{Environment, Error, IndexDef, IndexRange, Lsn, Savepoint, Skipped, TableTypes, Transaction, Xid};
 use parking_lot::{Condvar, Mutex};
 use serde_json::{Map, Value, json};
 
@@ -307,7 +305,7 @@ impl Hands {
             }
             Job::Changes { from, limit } => changes(&self.env, from, limit),
             Job::Compact => {
-                let report = self.env.compact(CompactOptions::default().on_progress(|_| interrupt::flow()))?;
+                let report = self.env.compact_with(|_| interrupt::flow())?;
                 let told = serde_json::to_value(report).unwrap_or_default();
                 Ok(Answer::Figures(members(told.clone())).with(told))
             }
@@ -317,7 +315,7 @@ impl Hands {
             }
             Job::Outer { args, dir } => self.outer(&args, &dir),
             Job::Verify => {
-                let report = match self.env.verify(&mut |_| interrupt::flow()) {
+                let report = match self.env.verify_with(|_| interrupt::flow()) {
                     Err(Error::Cancelled) => return Ok(interrupted("stopped before the end; nothing was changed")),
                     report => report?,
                 };
@@ -406,7 +404,7 @@ fn run(txn: &Transaction, savepoints: &mut Vec<(String, Savepoint)>, data: Data)
         Data::Index { table, index, keys, is_unique } => {
             let index = IndexDef::new(index, keys);
             let index = if is_unique { index.unique() } else { index };
-            match txn.create_index_with(&table, &index, &mut |_| interrupt::flow()) {
+            match txn.create_index_with(&table, &index, |_| interrupt::flow()) {
                 Err(Error::Cancelled) => Ok(interrupted("stopped; no index was made")),
                 made => made.map(|()| Answer::done(index_json(&table, &index), true)),
             }

@@ -86,6 +86,19 @@ const HOUR_MS: u64 = 3_600_000;
 /// Segment sizes that work.
 pub(crate) const LOG_SEGMENT_BYTES: Limits = Limits::PowerOfTwo(64 << 10, LOG_BYTES_MAX);
 
+/// True if a setter has the name of its setting, but for the unit of a time, which its type says.
+const fn has_name(setter: &str, setting: &str) -> bool {
+    let Some((name, unit)) = setting.as_bytes().split_at_checked(setter.len()) else { return false };
+    let mut at = 0;
+    while at < name.len() {
+        if name[at] != setter.as_bytes()[at] {
+            return false;
+        }
+        at += 1;
+    }
+    matches!(unit, b"" | b"_ms" | b"_us")
+}
+
 macro_rules! settings {
     ($(
         $(#[doc = $about:literal])+
@@ -171,6 +184,11 @@ macro_rules! settings {
                     .collect()
             }
         }
+
+        $(const _: () = assert!(
+            has_name(stringify!($setter), stringify!($name)),
+            concat!("the setter of ", stringify!($name), " has another name"),
+        );)+
 
         /// Setters, one for each setting of `ledgerstone.toml`; they win over the file.
         impl Options {
@@ -489,7 +507,7 @@ settings! {
         unit: Count,
         limits: Limits::Any,
         effect: Open,
-        setter: archive(directory: impl AsRef<std::path::Path>) => directory.as_ref().to_string_lossy().into_owned(),
+        setter: archive_dir(directory: impl AsRef<std::path::Path>) => directory.as_ref().to_string_lossy().into_owned(),
     }
 
     /// Workers that repeat the log at a restart.

@@ -23,6 +23,7 @@ use ledgerstone_structures::{Moved, Packed, Read, Tree};
 use ledgerstone_txn::{Durability, Txn, run_users_code};
 
 use crate::catalog::{Definition, Entry};
+use crate::flow::Flow;
 use crate::inner::Inner;
 use crate::{Environment, Error};
 
@@ -59,31 +60,10 @@ pub struct CompactProgress {
 }
 
 /// What is called before each step.
-type Progress<'p> = Box<dyn FnMut(&CompactProgress) -> ControlFlow<()> + 'p>;
+type Progress<'p> = &'p mut dyn FnMut(CompactProgress) -> ControlFlow<()>;
 
 /// A step over a tree from a key on; gives the key to go on with.
 type Step<'s> = dyn FnMut(&mut Txn, &[u8]) -> Result<Option<Vec<u8>>, Error> + 's;
-
-/// How to compact. See [`Environment::compact`].
-#[derive(Default)]
-pub struct CompactOptions<'p> {
-    progress: Option<Progress<'p>>,
-}
-
-impl std::fmt::Debug for CompactOptions<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CompactOptions").finish_non_exhaustive()
-    }
-}
-
-impl<'p> CompactOptions<'p> {
-    /// Calls `progress` before each step. [`ControlFlow::Break`] ends the compaction there, and what is done so far is
-    /// kept.
-    #[must_use]
-    pub fn on_progress(self, progress: impl FnMut(&CompactProgress) -> ControlFlow<()> + 'p) -> CompactOptions<'p> {
-        CompactOptions { progress: Some(Box::new(progress)) }
-    }
-}
 
 /// What a compaction did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -157,12 +137,28 @@ impl Environment {
     /// # Errors
     /// [`Error::ReadOnly`]. [`Error::Busy`] if called in the progress callback of another compaction.
     /// [`Error::TooManySnapshots`]. A page or the log cannot be read or written.
-    pub fn compact(&self, options: CompactOptions<'_>) -> Result<CompactReport, Error> {
+    pub fn compact(&self) -> Result<CompactReport, Error> {
+        self.compact_with(|_| ())
+    }
+
+    /// The same. `progress` is called before each step, and may end the compaction there ([`Flow`]). What was done until
+    /// then stays done, so the call returns a report, which says so ([`CompactReport::was_cancelled`]).
+    ///
+    /// # Errors
+    /// As [`Environment::compact`].
+    pub fn compact_with<F: Flow>(
+        &self,
+        mut progress: impl FnMut(CompactProgress) -> F,
+    ) -> Result<CompactReport, Error> {
+        self.compact_by(&mut |at| progress(at).flow())
+    }
+
+    fn compact_by(&self, progress: Progress<'_>) -> Result<CompactReport, Error> {
         let env = self.inner();
         env.check_writable()?;
         let latched = env.latch(&env.compact_latch[0])?; // Q1
         let locked_tries_left = LOCKED_TRIES_MAX;
-        let done = Compaction { env, options, locked_tries_left, report: CompactReport::default() }.run();
+        let done = Compaction { env, progress, locked_tries_left, report: CompactReport::default() }.run();
         drop(latched);
         done.map_err(|error| env.say_failed(error))
     }
@@ -170,7 +166,7 @@ impl Environment {
 
 struct Compaction<'a, 'p> {
     env: &'a Inner,
-    options: CompactOptions<'p>,
+    progress: Progress<'p>,
     locked_tries_left: u32,
     report: CompactReport,
 }
@@ -322,8 +318,7 @@ impl Compaction<'_, '_> {
             let page_count = self.env.space.page_count();
             let now = CompactProgress { phase, table: target.name.clone(), done, total, page_count };
             let engine = &self.env.engine;
-            let progress = self.options.progress.as_mut();
-            if progress.is_some_and(|progress| run_users_code(engine, || progress(&now)).is_break()) {
+            if run_users_code(engine, || (self.progress)(now)).is_break() {
                 return Ok(Passed::Cancelled);
             }
             match self.step(target, &key, step)? {

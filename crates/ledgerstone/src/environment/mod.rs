@@ -18,7 +18,7 @@ use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_region::sync;
 
-pub use compact::{CompactOptions, CompactPhase, CompactProgress, CompactReport};
+pub use compact::{CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;
 pub use stat::{IndexStat, LogPinStat, SnapshotStat, Stat};
 pub use verify::{Problem, Skipped, VerifyProgress, VerifyReport};

@@ -91,14 +91,20 @@ impl Environment {
     /// Verifies the whole environment: checksums, structures, indexes against their tables, reachability, and space.
     /// Writers wait meanwhile.
     ///
-    /// `progress` is called before each table and index, and repeatedly in large ones. It may return nothing, or
-    /// [`ControlFlow::Break`] to end the verification.
+    /// # Errors
+    /// Conflicts. Damage is not an error here, but is in the report.
+    pub fn verify(&self) -> Result<VerifyReport, Error> {
+        self.verify_with(|_| ())
+    }
+
+    /// The same. `progress` is called before each table and index, and repeatedly in large ones. It may end the
+    /// verification ([`Flow`]).
     ///
     /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// Conflicts, [`Error::Cancelled`]. Damage is not an error here, but is in the report.
-    pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(VerifyProgress) -> F) -> Result<VerifyReport, Error> {
+    /// As [`Environment::verify`], and [`Error::Cancelled`].
+    pub fn verify_with<F: Flow>(&self, mut progress: impl FnMut(VerifyProgress) -> F) -> Result<VerifyReport, Error> {
         self.verify_by(&mut |at| progress(at).flow())
     }
 

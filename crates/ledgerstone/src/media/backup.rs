@@ -4,17 +4,16 @@
 //! # fn main() -> Result<(), ledgerstone::Error> {
 //! # let dir = tempfile::tempdir().unwrap();
 //! # let (here, there, again) = (dir.path().join("env"), dir.path().join("backup"), dir.path().join("again"));
-//! use std::ops::ControlFlow;
 //! use ledgerstone::{Backup, BackupOptions, Environment, RestoreTo};
 //!
 //! let env = Environment::options().cache_bytes(16 << 20).open(&here)?;
 //! env.transact(|txn| txn.bytes_or_create("fruit")?.put(b"apple", b"red"))?;
-//! env.backup(&there, BackupOptions::default(), &mut |_| ControlFlow::Continue(()))?;
+//! env.backup(&there, BackupOptions::default())?;
 //! env.transact(|txn| txn.bytes("fruit")?.put(b"apple", b"green"))?;
-//! env.backup(&there, BackupOptions::default().incremental(true), &mut |_| ControlFlow::Continue(()))?;
+//! env.backup(&there, BackupOptions::default().incremental(true))?;
 //!
 //! let backup = Backup::open(&there)?;
-//! backup.verify(&mut |_, _| ())?;
+//! backup.verify()?;
 //! backup.restore(&again, RestoreTo::End, &[])?;
 //! let env = Environment::options().cache_bytes(16 << 20).open(&again)?;
 //! assert_eq!(env.transact(|txn| txn.bytes("fruit")?.get(b"apple"))?.as_deref(), Some(&b"green"[..]));
@@ -38,7 +37,7 @@ use ledgerstone_page::{Hex, Lsn};
 use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupFile, Take, Taken, Verified};
 
 use crate::environment::open::new_id;
-use crate::flow::Flow;
+use crate::flow::{Flow, MediaProgress, Tell, telling};
 use crate::keeper::Archive;
 use crate::{Environment, Error};
 
@@ -111,7 +110,6 @@ pub struct BackupReport {
 
 impl Environment {
     /// Takes a backup into a directory of backups, which is made if it is missing. Everything else goes on meanwhile.
-    /// `progress` is called after each piece. If it returns `Break`, the backup is given up ([`Error::Cancelled`]).
     /// [`Backup::restore`] makes an environment of it.
     ///
     /// ```
@@ -120,10 +118,9 @@ impl Environment {
     /// # let (saved, again) = (dir.path().join("saved"), dir.path().join("again"));
     /// # let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(dir.path().join("shop"))?;
     /// use ledgerstone::{Backup, BackupOptions, RestoreTo};
-    /// use std::ops::ControlFlow;
     ///
-    /// env.backup(&saved, BackupOptions::default(), &mut |_| ControlFlow::Continue(()))?;
-    /// env.backup(&saved, BackupOptions::default().incremental(true), &mut |_| ControlFlow::Continue(()))?;
+    /// env.backup(&saved, BackupOptions::default())?;
+    /// env.backup(&saved, BackupOptions::default().incremental(true))?;
     /// let report = Backup::open(&saved)?.restore(&again, RestoreTo::End, &[])?;
     /// assert!(report.left_out.is_empty());
     /// # env.close()
@@ -137,11 +134,19 @@ impl Environment {
     /// an archive. [`Error::BackupUnderWay`], where the file system has locks. [`Error::TargetNotEmpty`] if the
     /// directory is that of an environment. [`Error::Corrupt`] if a page is damaged. A failure of the disk. A backup
     /// that failed does not look like a backup.
-    pub fn backup(
+    pub fn backup(&self, directory: impl AsRef<Path>, options: BackupOptions) -> Result<BackupInfo, Error> {
+        self.backup_with(directory, options, |_| ())
+    }
+
+    /// The same. `progress` is called after each piece, and may give the backup up ([`Flow`]).
+    ///
+    /// # Errors
+    /// As [`Environment::backup`], and [`Error::Cancelled`].
+    pub fn backup_with<F: Flow>(
         &self,
         directory: impl AsRef<Path>,
         options: BackupOptions,
-        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+        progress: impl FnMut(BackupProgress) -> F,
     ) -> Result<BackupInfo, Error> {
         self.backup_on(Arc::new(FileDisk::new(directory.as_ref())), options, progress)
     }
@@ -151,10 +156,19 @@ impl Environment {
     /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// As [`Environment::backup`].
-    pub fn backup_on(
+    /// As [`Environment::backup_with`].
+    pub fn backup_on<F: Flow>(
         &self,
         disk: Arc<dyn Disk>,
+        options: BackupOptions,
+        mut progress: impl FnMut(BackupProgress) -> F,
+    ) -> Result<BackupInfo, Error> {
+        self.backup_by(&disk, options, &mut |at| progress(at).flow())
+    }
+
+    fn backup_by(
+        &self,
+        disk: &Arc<dyn Disk>,
         options: BackupOptions,
         progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
     ) -> Result<BackupInfo, Error> {
@@ -172,7 +186,7 @@ impl Environment {
             Err(error) if error.is_unsupported() => None,
             Err(error) => return Err(error.into()),
         };
-        let names = backup_names(&*disk)?;
+        let names = backup_names(&**disk)?;
         let number = names.last().map_or(1, |(number, _)| number + 1);
         let name = format!("{number:06}-{}.backup", if options.is_incremental { "log" } else { "full" });
         let part = format!("{name}.part");
@@ -208,14 +222,14 @@ impl Environment {
     /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// As [`Environment::backup`].
-    pub fn backup_to(
+    /// As [`Environment::backup_with`].
+    pub fn backup_to<F: Flow>(
         &self,
         to: &mut dyn Write,
         options: BackupOptions,
-        progress: &mut dyn FnMut(BackupProgress) -> ControlFlow<()>,
+        mut progress: impl FnMut(BackupProgress) -> F,
     ) -> Result<u64, Error> {
-        Ok(self.take(to, None, options, progress)?.bytes)
+        Ok(self.take(to, None, options, &mut |at| progress(at).flow())?.bytes)
     }
 
     fn take(
@@ -256,6 +270,14 @@ impl Environment {
         };
         Ok(take.incremental(control, new_id(), (&before.header, &before.end), &older)?)
     }
+}
+
+/// Checks all of a chain, and tells how far it is.
+pub(crate) fn check_chain(chain: &Arc<BackupDisk>, tell: Tell<'_>) -> Result<Verified, BackupError> {
+    ledgerstone_recovery::backup::verify(chain, &mut |done, all| match tell("verify the backup", done, all) {
+        Ok(()) => ControlFlow::Continue(()),
+        Err(_) => ControlFlow::Break(()),
+    })
 }
 
 impl crate::inner::Inner {
@@ -411,14 +433,23 @@ impl Backup {
     }
 
     /// Checks everything: the checksum of each frame and each page, each record of the log, and that nothing is
-    /// missing. `progress` is called with the bytes done, and the bytes in all of the chain that is being checked. It
-    /// may return nothing, or [`ControlFlow::Break`] to end the verification.
+    /// missing.
     ///
     /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// The first problem that is found, or [`Error::Cancelled`].
-    pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(u64, u64) -> F) -> Result<BackupReport, Error> {
+    /// The first problem that is found.
+    pub fn verify(&self) -> Result<BackupReport, Error> {
+        self.verify_with(|_| ())
+    }
+
+    /// The same. `progress` is called repeatedly, with the bytes of the chain that is being checked, and may end the
+    /// verification ([`Flow`]).
+    ///
+    /// # Errors
+    /// As [`Backup::verify`], and [`Error::Cancelled`].
+    pub fn verify_with<F: Flow>(&self, progress: impl FnMut(MediaProgress) -> F) -> Result<BackupReport, Error> {
+        let mut tell = telling(progress);
         let mut report = BackupReport::default();
         self.files.iter().try_for_each(Found::check)?;
         let (chains, left_out) = self.chains();
@@ -427,8 +458,7 @@ impl Backup {
         }
         for chain in chains {
             let chain = BackupDisk::new(chain.files)?;
-            let Verified { page_count, record_count, commit_count, .. } =
-                ledgerstone_recovery::backup::verify(&chain, &mut |done, all| progress(done, all).flow())?;
+            let Verified { page_count, record_count, commit_count, .. } = check_chain(&chain, &mut tell)?;
             report.chain_count += 1;
             report.page_count += page_count;
             report.record_count += record_count;

@@ -10,7 +10,6 @@
 //!     log does not go on in ours.
 //! P3. Nothing is put back that is not proved complete (`page_repair.rs` in recovery, G1).
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,7 +23,7 @@ use ledgerstone_recovery::{PageRepair, Repaired};
 use crate::catalog::Extensions;
 use crate::environment::open::{check_control, operations, take_lock};
 use crate::environment::rebuild::state_of;
-use crate::flow::{Flow, MediaProgress, Tell, go_on};
+use crate::flow::{Flow, MediaProgress, Tell, telling};
 use crate::keeper::Archive;
 use crate::media::log_union::LogUnion;
 use crate::{Backup, Environment, Error, LogDirectory};
@@ -82,7 +81,7 @@ impl Environment {
 
     /// The same in the directory of an environment that is not open, and that may be too damaged to be opened. Changes
     /// nothing. After a crash it also finds pages that the loss of power has torn. Opening repairs those by itself.
-    /// `progress` is called repeatedly, and may end the search.
+    /// `progress` is called repeatedly, and may end the search ([`Flow`]).
     ///
     /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
@@ -91,16 +90,14 @@ impl Environment {
     /// or a failure of the disk.
     pub fn damaged_pages_in<F: Flow>(
         directory: impl AsRef<Path>,
-        progress: &mut dyn FnMut(MediaProgress) -> F,
+        progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<Vec<PageId>, Error> {
         let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(directory.as_ref()));
         let state = ControlFile::open_read_only(&*disk)?.state();
         check_control(&*disk, &state)?;
         let _lock = take_lock(&disk)?;
         let data = disk.open("data", Open::READ)?;
-        damaged_in(&*data, state.page_bytes as usize, &mut |what, done_bytes, total_bytes| {
-            go_on(progress(MediaProgress { what, done_bytes, total_bytes }).flow())
-        })
+        damaged_in(&*data, state.page_bytes as usize, &mut telling(progress))
     }
 
     /// Repairs damaged pages from the newest full backup and the log since, while everything else runs. Pages that can
@@ -177,24 +174,21 @@ impl Backup {
         pages: &RepairPages,
         archive: Option<&LogDirectory>,
     ) -> Result<RepairReport, Error> {
-        self.repair_on(Arc::new(FileDisk::new(directory.as_ref())), pages, archive)
+        self.repair_with(directory, pages, archive, |_| ())
     }
 
-    /// The same. `progress` is called repeatedly, and may end the repair. Nothing has changed then.
+    /// The same. `progress` is called repeatedly, and may end the repair ([`Flow`]). Nothing has changed then.
     ///
     /// # Errors
     /// As [`Backup::repair`], and [`Error::Cancelled`].
-    pub fn repair_with(
+    pub fn repair_with<F: Flow>(
         &self,
         directory: impl AsRef<Path>,
         pages: &RepairPages,
         archive: Option<&LogDirectory>,
-        progress: &mut dyn FnMut(MediaProgress) -> ControlFlow<()>,
+        progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<RepairReport, Error> {
-        let disk = Arc::new(FileDisk::new(directory.as_ref()));
-        self.repair_telling(disk, pages, archive, &mut |what, done_bytes, total_bytes| {
-            go_on(progress(MediaProgress { what, done_bytes, total_bytes }))
-        })
+        self.repair_on(Arc::new(FileDisk::new(directory.as_ref())), pages, archive, progress)
     }
 
     /// The same on any [`Disk`].
@@ -202,14 +196,15 @@ impl Backup {
     /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// As [`Backup::repair`].
-    pub fn repair_on(
+    /// As [`Backup::repair_with`].
+    pub fn repair_on<F: Flow>(
         &self,
         disk: Arc<dyn Disk>,
         pages: &RepairPages,
         archive: Option<&LogDirectory>,
+        progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<RepairReport, Error> {
-        self.repair_telling(disk, pages, archive, &mut |_, _, _| Ok(()))
+        self.repair_telling(disk, pages, archive, &mut telling(progress))
     }
 
     fn repair_telling(

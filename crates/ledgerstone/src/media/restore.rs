@@ -12,7 +12,6 @@
 //! R3. No moment before the end of the full backup can be restored: its pages may hold later changes.
 //! R4. What is damaged is not used, and what is whole before it is: the report says what was left out.
 
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -24,13 +23,13 @@ use ledgerstone_log::{
 };
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupView, verify};
+use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupView};
 use ledgerstone_region::sync;
 
 use crate::environment::open::{refuse_cut_restore, take_lock};
-use crate::flow::{MediaProgress, Tell, go_on};
+use crate::flow::{Flow, MediaProgress, Tell, telling};
 use crate::inner::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
-use crate::media::backup::Chain;
+use crate::media::backup::{Chain, check_chain};
 use crate::media::log_union::LogUnion;
 use crate::{Backup, Error, LeftOut, LogDirectory};
 
@@ -90,25 +89,22 @@ impl Backup {
         to: RestoreTo,
         logs: &[LogDirectory],
     ) -> Result<RestoreReport, Error> {
-        self.restore_on(Arc::new(FileDisk::new(target.as_ref())), to, logs)
+        self.restore_with(target, to, logs, |_| ())
     }
 
-    /// The same. `progress` is called repeatedly, and may end the restore. As after every error, the target then has no
+    /// The same. `progress` is called repeatedly, and may end the restore ([`Flow`]). As after every error, the target then has no
     /// files, though it may have an empty directory, and can be restored into again.
     ///
     /// # Errors
     /// As [`Backup::restore`], and [`Error::Cancelled`].
-    pub fn restore_with(
+    pub fn restore_with<F: Flow>(
         &self,
         target: impl AsRef<Path>,
         to: RestoreTo,
         logs: &[LogDirectory],
-        progress: &mut dyn FnMut(MediaProgress) -> ControlFlow<()>,
+        progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<RestoreReport, Error> {
-        let target = Arc::new(FileDisk::new(target.as_ref()));
-        self.restore_telling(target, to, logs, &mut |what, done_bytes, total_bytes| {
-            go_on(progress(MediaProgress { what, done_bytes, total_bytes }))
-        })
+        self.restore_on(Arc::new(FileDisk::new(target.as_ref())), to, logs, progress)
     }
 
     /// The same on any [`Disk`], which must be empty.
@@ -116,14 +112,15 @@ impl Backup {
     /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// As [`Backup::restore`].
-    pub fn restore_on(
+    /// As [`Backup::restore_with`].
+    pub fn restore_on<F: Flow>(
         &self,
         target: Arc<dyn Disk>,
         to: RestoreTo,
         logs: &[LogDirectory],
+        progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<RestoreReport, Error> {
-        self.restore_telling(target, to, logs, &mut |_, _, _| Ok(()))
+        self.restore_telling(target, to, logs, &mut telling(progress))
     }
 
     fn restore_telling(
@@ -186,11 +183,7 @@ impl Backup {
             let mut files = chain.files;
             while !files.is_empty() {
                 let disk = BackupDisk::new(files.clone())?;
-                let mut check = |done, all| match tell("verify the backup", done, all) {
-                    Ok(()) => ControlFlow::Continue(()),
-                    Err(_) => ControlFlow::Break(()),
-                };
-                match verify(&disk, &mut check) {
+                match check_chain(&disk, tell) {
                     Ok(_) => return Ok(disk),
                     Err(BackupError::Cancelled) => return Err(Error::Cancelled),
                     Err(error) => {

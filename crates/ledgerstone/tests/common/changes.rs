@@ -1,7 +1,6 @@
 //! What tests of the change feed share: reading it all, and tables made of it.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ledgerstone::{
@@ -112,7 +111,7 @@ impl Replica {
     /// The environment as a dump at a snapshot shows it, and the snapshot.
     pub fn of_dump(env: &Environment) -> (Replica, Lsn) {
         let mut text = Vec::new();
-        let done = env.dump(&mut text, &DumpOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+        let done = env.dump(&mut text, &DumpOptions::default()).unwrap();
         let (mut replica, mut reader, mut table) = (Replica::default(), DumpReader::new(&text[..]), String::new());
         while let Some(item) = reader.next().unwrap() {
             match item {

@@ -1,6 +1,5 @@
 //! What the tests of backups, archives and restores share.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ledgerstone::{
@@ -18,13 +17,13 @@ pub fn archived(disk: &SimDisk, archive: &SimDisk) -> Result<Environment, Error>
 
 pub fn backup(env: &Environment, to: &SimDisk, incremental: bool) -> Result<BackupInfo, Error> {
     let options = BackupOptions::default().incremental(incremental);
-    env.backup_on(Arc::new(to.clone()), options, &mut |_| ControlFlow::Continue(()))
+    env.backup_on(Arc::new(to.clone()), options, |_| ())
 }
 
 /// Restores to a disk of its own.
 pub fn restore(from: &SimDisk, to: RestoreTo, logs: &[LogDirectory]) -> Result<(SimDisk, RestoreReport), Error> {
     let target = SimDisk::new();
-    let report = Backup::open_on(from)?.restore_on(Arc::new(target.clone()), to, logs)?;
+    let report = Backup::open_on(from)?.restore_on(Arc::new(target.clone()), to, logs, |_| ())?;
     Ok((target, report))
 }
 
@@ -50,7 +49,7 @@ pub fn directory(archive: &SimDisk) -> ArchiveDirectory {
 
 /// Fails unless there are segments, and verification finds nothing.
 pub fn assert_whole(archive: &SimDisk) {
-    let segments = directory(archive).verify(&mut |_, _| ()).unwrap();
+    let segments = directory(archive).verify().unwrap();
     let problems: Vec<_> = segments.iter().filter(|segment| segment.problem.is_some()).collect();
     assert!(!segments.is_empty() && problems.is_empty(), "{problems:?}");
 }

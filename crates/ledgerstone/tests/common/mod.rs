@@ -70,7 +70,7 @@ pub fn read(env: &Environment) -> Result<State, Error> {
 
 /// Fails unless every structure is whole.
 pub fn assert_sound(env: &Environment, what: &str) {
-    let report = env.verify(&mut |_| {}).unwrap_or_else(|error| panic!("{what}: verify: {error}"));
+    let report = env.verify().unwrap_or_else(|error| panic!("{what}: verify: {error}"));
     assert!(report.problems.is_empty(), "{what}: {:?}", report.problems);
 }
 

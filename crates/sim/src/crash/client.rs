@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{
-    BytesTable, CompactOptions, Environment, Error, IndexDef, IndexKeys, Isolation, Lsn, Savepoint, Ticket,
-    Transaction, TransactionOptions,
+    BytesTable, Environment, Error, IndexDef, IndexKeys, Isolation, Lsn, Savepoint, Ticket, Transaction,
+    TransactionOptions,
 };
 use ledgerstone_disk::{FaultDisk, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
@@ -110,7 +110,7 @@ impl Client {
                 }
                 Job::Compact => {
                     report.counters.add("compactions", 1);
-                    match self.env.compact(CompactOptions::default()) {
+                    match self.env.compact() {
                         Ok(done) => {
                             report.counters.add("pages_moved", done.moved_page_count);
                             report

@@ -1,8 +1,6 @@
 //! A dump taken beside the clients, read as anybody would who has only the description of the format
 //! (docs/format/dump.md).
 
-use std::ops::ControlFlow;
-
 use ledgerstone::{Environment, Error};
 use ledgerstone_dump::{Dump, DumpFormat, DumpOptions};
 
@@ -16,7 +14,7 @@ pub fn dump(env: &Environment, prints: bool) -> Result<(u64, Vec<(Deed, Seen)>),
     let mut text = Vec::new();
     let format = if prints { DumpFormat::Print } else { DumpFormat::ByteValue };
     let options = DumpOptions::default().format(format);
-    let done = env.dump(&mut text, &options, &mut |_| ControlFlow::Continue(()))?;
+    let done = env.dump(&mut text, &options)?;
     let what = || Error::Corrupt { what: format!("a dump: {}", String::from_utf8_lossy(&text)) };
     let deeds = read(&text, prints).ok_or_else(what)?;
     Ok((done.snapshot_lsn.ok_or_else(what)?, deeds))

@@ -18,7 +18,6 @@
 //! Whatever is excused is counted under its name.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ledgerstone::{ArchiveDirectory, Backup, BackupOptions, Environment, Error, IndexDef, IndexKeys, RestoreTo};
@@ -240,7 +239,7 @@ fn live(random: &mut Random) -> Result<Life, Vec<String>> {
             }
             if no == backup_at || own.percent(2) && no > backup_at {
                 let options = BackupOptions::default().incremental(no != backup_at);
-                env.backup_on(Arc::new(disks[1].clone()), options, &mut |_| ControlFlow::Continue(()))?;
+                env.backup_on(Arc::new(disks[1].clone()), options, |_| ())?;
                 backed_up.push(states.len() - 1);
             }
             if no > backup_at && own.percent(5) {
@@ -471,15 +470,15 @@ fn restore(
             Err(Error::NoArchive) if archive.files().iter().all(|file| !file.starts_with("log/")) => Vec::new(),
             log => vec![log?],
         };
-        let report = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs)?;
+        let report = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs, |_| ())?;
         let left_out = report.left_out.first().map(|left| format!("{}: {}", left.what, left.why));
         Ok((look(&target)?.0, left_out))
     })
 }
 
 fn verify(backups: &SimDisk, archive: &SimDisk) -> Result<(), Error> {
-    Backup::open_on(backups)?.verify(&mut |_, _| ())?;
-    let segments = ArchiveDirectory::open_on(Arc::new(archive.clone()))?.verify(&mut |_, _| ())?;
+    Backup::open_on(backups)?.verify()?;
+    let segments = ArchiveDirectory::open_on(Arc::new(archive.clone()))?.verify()?;
     match segments.into_iter().find_map(|segment| segment.problem) {
         Some(what) => Err(Error::Corrupt { what }),
         None => Ok(()),
@@ -517,7 +516,7 @@ fn look(disk: &SimDisk) -> Result<(State, Result<Keys, Error>), Error> {
     }
     txn.commit()?;
     let shown = shown_by_feed(&env);
-    let report = env.verify(&mut |_| {})?;
+    let report = env.verify()?;
     if let Some(problem) = report.problems.first() {
         return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
     }

@@ -1,12 +1,9 @@
 //! The life: clients that write and remember what, and a keeper that takes backups.
 
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use ledgerstone::{
-    BackupOptions, CompactOptions, Durability, Environment, Error, IndexDef, IndexKeys, Lsn, TransactionOptions,
-};
+use ledgerstone::{BackupOptions, Durability, Environment, Error, IndexDef, IndexKeys, Lsn, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::{Mutex, sync};
 
@@ -175,7 +172,7 @@ fn keep(env: &Environment, keeper: Keeper) -> Result<(), Error> {
             fill_archive(env, &disks)?;
         }
         if random.percent(15) {
-            env.compact(CompactOptions::default())?;
+            env.compact()?;
         }
     }
     Ok(())
@@ -185,7 +182,7 @@ fn keep(env: &Environment, keeper: Keeper) -> Result<(), Error> {
 fn take_backup(env: &Environment, disks: &Disks, random: &mut Random, told: &Mutex<Told>) -> Result<(), Error> {
     let incremental = !told.lock().backups.is_empty() && random.percent(60);
     let options = BackupOptions::default().incremental(incremental);
-    match env.backup_on(Arc::new(disks.backups.clone()), options, &mut |_| ControlFlow::Continue(())) {
+    match env.backup_on(Arc::new(disks.backups.clone()), options, |_| ()) {
         Ok(info) => told.lock().backups.push(info.file),
         Err(Error::LogGone { .. }) if incremental => {} // Too late, without an archive.
         Err(_) if disks.backups.is_crashed() && !disks.env.is_crashed() => {}

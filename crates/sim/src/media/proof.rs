@@ -1,7 +1,6 @@
 //! What must hold afterwards: M1 to M3, and M5 to M7.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use ledgerstone::{
@@ -44,7 +43,7 @@ pub(super) fn prove(
         return fail(format!("backup {lost} was acknowledged and is gone"));
     }
     counters.add("backups", files.len() as u64);
-    if let Err(error) = set.verify(&mut |_, _| ()) {
+    if let Err(error) = set.verify() {
         return fail(format!("verify the backups: {error}"));
     }
     let log = archive_log(disks)?;
@@ -76,7 +75,7 @@ pub(super) fn prove(
 fn archive_log(disks: &Disks) -> Result<Option<LogDirectory>, Vec<String>> {
     let Some(archive) = &disks.archive else { return Ok(None) };
     match ArchiveDirectory::open_on(Arc::new(archive.clone())).and_then(|archive| {
-        let problem = archive.verify(&mut |_, _| ())?.into_iter().find_map(|segment| segment.problem);
+        let problem = archive.verify()?.into_iter().find_map(|segment| segment.problem);
         Ok((archive, problem))
     }) {
         Ok((_, Some(problem))) => fail(format!("the archive: {problem}")),
@@ -125,7 +124,7 @@ fn restored(
     if random.percent(30) {
         let target = SimDisk::new();
         target.crash_at(random.between(1, 25));
-        if set.restore_on(Arc::new(target.clone()), to, logs).is_err() && target.is_crashed() {
+        if set.restore_on(Arc::new(target.clone()), to, logs, |_| ()).is_err() && target.is_crashed() {
             let opened = options().create(false).open_on(Arc::new(target.after_crash(random.number())));
             // The last call of all, whose effect arrived, made it one.
             if let Ok(env) = opened {
@@ -136,7 +135,7 @@ fn restored(
         }
     }
     let target = SimDisk::new();
-    let report = match set.restore_on(Arc::new(target.clone()), to, logs) {
+    let report = match set.restore_on(Arc::new(target.clone()), to, logs, |_| ()) {
         Ok(report) => report,
         Err(Error::LogGone { .. }) if !logs.is_empty() => return Ok(None),
         Err(error) => return fail(format!("{what}: {error}")),
@@ -199,7 +198,7 @@ fn live_again(disks: &Disks, set: &Backup, random: &mut Random, counters: &mut C
         let open = options().archive_on(Arc::new(own_archive.clone())).open_on(Arc::new(target.clone()));
         let Ok(env) = open else { return Ok(0) };
         let increment = BackupOptions::default().incremental(true);
-        let taken = env.backup_on(Arc::new(backups.clone()), increment, &mut |_| ControlFlow::Continue(()));
+        let taken = env.backup_on(Arc::new(backups.clone()), increment, |_| ());
         if let Ok(info) = taken {
             return Err(format!("{} goes on from the backups of another life", info.file));
         }
@@ -235,7 +234,7 @@ fn look(disk: &SimDisk, seed: u64, what: &str) -> Result<State, Vec<String>> {
 fn look_with(options: &Options, disk: &SimDisk, seed: u64, what: &str) -> Result<State, Vec<String>> {
     let found = simulate(seed, disk, || -> Result<State, Error> {
         let env = options.clone().open_on(Arc::new(disk.clone()))?;
-        let report = env.verify(&mut |_| {})?;
+        let report = env.verify()?;
         if let Some(problem) = report.problems.first() {
             return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
         }
@@ -312,7 +311,7 @@ fn repair(disks: &Disks, set: &Backup, random: &mut Random, counters: &mut Count
     if random.percent(50) {
         return repair_running(disks, &disk, set, &before, random, counters);
     }
-    match set.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, log) {
+    match set.repair_on(Arc::new(disk.clone()), &RepairPages::AllDamaged, log, |_| ()) {
         Ok(report) => counters.add("repaired_pages", report.repaired.len() as u64),
         // The recovery's own log is not in the archive, and without one the log since the backup may be gone.
         Err(Error::LogGone { .. }) => {
@@ -361,7 +360,7 @@ fn repair_running(
             Err(Error::LogGone { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let report = env.verify(&mut |_| {})?;
+        let report = env.verify()?;
         if let Some(problem) = report.problems.first() {
             return Err(Error::Corrupt { what: format!("{}: {}", problem.place, problem.what) });
         }
@@ -393,13 +392,13 @@ fn distrust(disks: &Disks, random: &mut Random, counters: &mut Counters) -> Resu
         }
         Err(error) => return fail(format!("damaged {name}: {error}")),
     };
-    match set.verify(&mut |_, _| ()) {
+    match set.verify() {
         Err(error) if is_refusal(&error) => counters.add("distrusted", 1),
         other => return fail(format!("{name} was damaged, and verification says {other:?}")),
     }
     let target = SimDisk::new();
     // The newest chain may be whole, and is enough.
-    match set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[]) {
+    match set.restore_on(Arc::new(target.clone()), RestoreTo::End, &[], |_| ()) {
         Err(error) if is_refusal(&error) => {}
         Ok(_) => drop(look(&target, random.number(), "restored beside a damaged backup")?),
         Err(error) => return fail(format!("restore beside damaged {name}: {error}")),

@@ -63,7 +63,7 @@ fn options(dir: &Path) -> Options {
         .page_count_max(1 << 17)
         .lock_timeout(Duration::from_secs(5))
         .feed_log_bytes_max(32 << 20)
-        .archive(dir.join("archive"))
+        .archive_dir(dir.join("archive"))
         .durability(Durability::Async)
 }
 
@@ -132,7 +132,7 @@ fn afterwards(stage: Stage, problems: &mut Vec<String>) -> Result<(), Error> {
 }
 
 fn check(env: &Environment, when: &str, problems: &mut Vec<String>) -> Result<(), Error> {
-    let report = env.verify(&mut |_| ())?;
+    let report = env.verify()?;
     problems.extend(report.problems.iter().take(5).map(|problem| format!("{when}: {problem:?}")));
     let total = env.transact(|txn| {
         let bank = txn.bytes(BANK)?;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use ledgerstone::{
-    ArchiveDirectory, Backup, BackupOptions, BytesTable, ChangeFeed, CompactOptions, Durability, Environment, Error,
-    IndexDef, IndexKeys, Isolation, Lsn, Transaction, TransactionOptions,
+    ArchiveDirectory, Backup, BackupOptions, BytesTable, ChangeFeed, Durability, Environment, Error, IndexDef,
+    IndexKeys, Isolation, Lsn, Transaction, TransactionOptions,
 };
 
 use super::{Stage, until};
@@ -386,7 +386,7 @@ impl User {
         let incremental = !files.is_empty() && self.random.percent(70);
         let options = BackupOptions::default().incremental(incremental);
         let stage = Arc::clone(&self.stage);
-        let taken = self.stage.env.backup(&dir, options, &mut |_| until(&stage))?;
+        let taken = self.stage.env.backup_with(&dir, options, |_| until(&stage))?;
         self.counters.add("backups", 1);
         if taken.is_full {
             files.retain(|file| file.file != taken.file);
@@ -445,7 +445,7 @@ impl User {
         let stage = Arc::clone(&self.stage);
         match self.random.below(4) {
             0 => {
-                let report = stage.env.compact(CompactOptions::default().on_progress(|_| until(&stage)))?;
+                let report = stage.env.compact_with(|_| until(&stage))?;
                 self.counters.add("compactions", 1);
                 self.counters.add("pages_moved", report.moved_page_count);
             }

@@ -10,7 +10,7 @@ use ledgerstone_page::Lsn;
 use super::files::{path, problem_of, read_sum, starts, sums};
 use super::format::Sum;
 use crate::Error;
-use crate::flow::{Flow, go_on};
+use crate::flow::{Flow, MediaProgress, telling};
 
 /// A segment in the archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,19 +72,30 @@ impl ArchiveDirectory {
     }
 
     /// The same, and compares the contents of each segment with its sum. A gap in the log is a problem of the segment
-    /// behind it. `progress` is called with the bytes done, and the bytes in all. It may return nothing, or
-    /// [`std::ops::ControlFlow::Break`] to end the verification.
+    /// behind it.
     ///
     /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// As [`ArchiveDirectory::segments`], and [`Error::Cancelled`].
-    pub fn verify<F: Flow>(&self, progress: &mut dyn FnMut(u64, u64) -> F) -> Result<Vec<ArchivedSegment>, Error> {
-        let all = sums(&*self.disk)?.iter().map(|sum| sum.end - sum.start).sum();
+    /// As [`ArchiveDirectory::segments`].
+    pub fn verify(&self) -> Result<Vec<ArchivedSegment>, Error> {
+        self.verify_with(|_| ())
+    }
+
+    /// The same. `progress` is called repeatedly, and may end the verification ([`Flow`]).
+    ///
+    /// # Errors
+    /// As [`ArchiveDirectory::verify`], and [`Error::Cancelled`].
+    pub fn verify_with<F: Flow>(
+        &self,
+        progress: impl FnMut(MediaProgress) -> F,
+    ) -> Result<Vec<ArchivedSegment>, Error> {
+        let total_bytes = sums(&*self.disk)?.iter().map(|sum| sum.end - sum.start).sum();
+        let mut tell = telling(progress);
         let mut done = 0;
         self.found(|sum, before, disk| {
             let problem =
-                problem(disk, sum, before, &mut |bytes| go_on(progress((done + bytes).min(all), all).flow()))?;
+                problem(disk, sum, before, &mut |bytes| tell("verify", (done + bytes).min(total_bytes), total_bytes))?;
             done += sum.end - sum.start;
             Ok(problem)
         })

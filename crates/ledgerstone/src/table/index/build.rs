@@ -16,7 +16,7 @@ use ledgerstone_txn::{Txn, run_users_code};
 use crate::catalog::check_type_name;
 use crate::catalog::index::{IndexTree, Stored};
 use crate::catalog::{Entry, IndexEntry, TableInfo};
-use crate::flow::go_on;
+use crate::flow::{Flow, go_on};
 use crate::inner::Inner;
 use crate::{BytesTable, Error, IndexDef, Transaction};
 
@@ -41,17 +41,26 @@ impl Transaction {
     /// [`Error::IndexKeyExists`], [`Error::IndexKeyTooLarge`] or [`Error::NotIndexable`] for an existing record, with
     /// nothing changed. [`Error::NoIndexExtractor`]. [`Error::IndexNeedsLocks`] in a snapshot. Conflicts, no space.
     pub fn create_index(&self, table: &str, index: &IndexDef) -> Result<(), Error> {
-        self.create_index_with(table, index, &mut |_| ControlFlow::Continue(()))
+        self.create_index_with(table, index, |_| ())
     }
 
     /// The same. `progress` is called repeatedly with the count of records and entries that have been read so far. It
-    /// may end the call, and nothing has changed then.
+    /// may end the call ([`Flow`]), and nothing has changed then.
     ///
     /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Transaction::create_index`], and [`Error::Cancelled`].
-    pub fn create_index_with(
+    pub fn create_index_with<F: Flow>(
+        &self,
+        table: &str,
+        index: &IndexDef,
+        mut progress: impl FnMut(u64) -> F,
+    ) -> Result<(), Error> {
+        self.create_index_by(table, index, &mut |count| progress(count).flow())
+    }
+
+    fn create_index_by(
         &self,
         table: &str,
         index: &IndexDef,
