@@ -8,7 +8,7 @@ use std::io::Write;
 use anyhow::{Context, anyhow, bail, ensure};
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use ledgerstone::Range;
+use ledgerstone::{Range, quoted};
 use serde_json::{Map, Value, json};
 
 use crate::commands::record_json;
@@ -169,7 +169,8 @@ impl<'a> Writer<'a> {
         };
         if let Some(strange) = object.keys().find(|name| !columns.contains(name)) {
             bail!(
-                "column {strange:?} is not among those of the first record ({}); JSON lines can hold it",
+                "column {} is not among those of the first record ({}); JSON lines can hold it",
+                quoted(strange),
                 columns.join(", ")
             );
         }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, anyhow, bail};
 use flate2::read::MultiGzDecoder;
-use ledgerstone::{Environment, Error, SortedLoader, Transaction};
+use ledgerstone::{Environment, Error, SortedLoader, Transaction, quoted};
 use serde_json::Value;
 
 use crate::interrupt;
@@ -82,16 +82,18 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     let format = args.format.or_else(|| Format::of_name(&args.file)).with_context(|| {
         format!("the format of {} cannot be told by its name: say --format csv, tsv or jsonl", args.file)
     })?;
-    let &[delimiter] = args.delimiter.as_bytes() else { bail!("--delimiter takes one byte, not {:?}", args.delimiter) };
+    let &[delimiter] = args.delimiter.as_bytes() else {
+        bail!("--delimiter takes one byte, not {}", quoted(&args.delimiter))
+    };
     if matches!(delimiter, b'"' | b'\n' | b'\r') {
-        bail!("--delimiter {:?} has a meaning of its own in CSV: take another", args.delimiter);
+        bail!("--delimiter {} has a meaning of its own in CSV: take another", quoted(&args.delimiter));
     }
     let rows = Rows::open(input, format, delimiter, args.columns.clone());
     let mut rows = rows.with_context(|| format!("cannot import {}", args.file))?;
     check_columns(args, rows.columns())?;
     let key = key_columns(args, rows.columns())?;
     if args.key.is_empty() {
-        output.note(format_args!("the key is column {:?}, the first one; --key names another", key.join(", ")));
+        output.note(format_args!("the key is column {}, the first one; --key names another", quoted(&key.join(", "))));
     }
     if format == Format::Jsonl && !args.types.is_empty() {
         bail!("JSON lines say themselves what their members are: leave --types out");
@@ -181,7 +183,7 @@ fn check_columns(args: &ImportArgs, columns: Option<&[String]>) -> anyhow::Resul
     for wanted in args.key.iter().chain(&args.value).chain(args.types.iter().filter_map(|typed| typed.column.as_ref()))
     {
         if !columns.contains(wanted) {
-            bail!("{} has no column {wanted:?}; its columns are: {}", args.file, columns.join(", "));
+            bail!("{} has no column {}; its columns are: {}", args.file, quoted(wanted), columns.join(", "));
         }
     }
     Ok(())

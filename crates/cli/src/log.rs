@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use ledgerstone::{Environment, Error, LogDirectory, LogFilter, LogReader, LogRecord, Lsn, PageId, RecordKind, Xid};
+use ledgerstone::{
+    Environment, Error, LogDirectory, LogFilter, LogReader, LogRecord, Lsn, PageId, RecordKind, Xid, quoted,
+};
 use serde_json::{Map, Value, json};
 
 use crate::interrupt;
@@ -121,7 +123,7 @@ fn kind_of(name: &str) -> anyhow::Result<RecordKind> {
     let known = |kind: &RecordKind| format!("{kind:?}");
     RecordKind::ALL.into_iter().find(|kind| plain(&known(kind)) == plain(name)).ok_or_else(|| {
         let kinds: Vec<String> = RecordKind::ALL.iter().map(|kind| known(kind).to_ascii_lowercase()).collect();
-        anyhow!("{name:?} is not a kind of record; the kinds are {}", kinds.join(", "))
+        anyhow!("{} is not a kind of record; the kinds are {}", quoted(name), kinds.join(", "))
     })
 }
 

@@ -8,6 +8,7 @@ use std::io::{BufWriter, Error, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::ensure;
+use ledgerstone::quoted;
 
 use crate::output::Output;
 
@@ -80,7 +81,7 @@ impl<'o> Target<'o> {
         check_not_of_environment(path)?;
         let name = &path.display().to_string();
         ensure!(!path.is_dir(), "cannot write {name}: it is a directory");
-        ensure!(path.file_name().is_some(), "cannot write {name:?}: it is not the name of a file");
+        ensure!(path.file_name().is_some(), "cannot write {}: it is not the name of a file", quoted(name));
         let target = |file, rename| {
             let out = Out::File { file, name: name.to_owned() };
             Target { out: BufWriter::with_capacity(BUFFER_BYTES, out), rename }

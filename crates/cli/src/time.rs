@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
+use ledgerstone::quoted;
 
 /// Nanoseconds since 1970.
 pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
@@ -14,7 +15,7 @@ pub(crate) fn parse_time(text: &str) -> Result<u64, String> {
     };
     moment
         .and_then(|moment| u64::try_from(moment.as_nanosecond()).ok())
-        .ok_or_else(|| format!("{text:?} is not a time: write 2026-11-21T12:00:00Z, or seconds since 1970"))
+        .ok_or_else(|| format!("{} is not a time: write 2026-11-21T12:00:00Z, or seconds since 1970", quoted(text)))
 }
 
 /// Seconds with up to nine digits behind the point.

@@ -589,7 +589,12 @@ fn no_escape_of_a_name_a_key_or_an_argument_reaches_the_terminal() {
         for text in [&said.out, &said.err] {
             let is_bad = |c: char| c.is_control() && c != '\n' && c != '\t';
             assert!(!text.contains(is_bad), "{line}: {text:?}");
+            assert!(!text.contains(r"\u{"), "{line}: an escape in another spelling: {text:?}");
         }
+    }
+    for line in ["get @ %", "get @ % k", "index lookup @ t %", "import @ t no --key %", "prepared @ commit %"] {
+        let said = shell.run(&line.replace('%', "e\x1b[31m"));
+        assert!(said.code == 2 && said.err.contains(r"e\x1b[31m"), "{line}: {}", said.err);
     }
     shell.says(&format!("get @ {EVIL} {EVIL}"), &format!("{SHOWN}\n"));
     shell.says(&format!("get @ {EVIL} {EVIL} --raw"), EVIL);

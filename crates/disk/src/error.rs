@@ -4,6 +4,8 @@ use std::fmt;
 
 use rustix::io::Errno;
 
+use crate::quoted;
+
 /// A call on a disk or a file that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -102,7 +104,7 @@ impl DiskError {
 
 impl fmt::Display for DiskError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {:?}", self.operation, self.path)?;
+        write!(f, "{} {}", self.operation, quoted(&self.path))?;
         if let Some(offset) = self.offset {
             write!(f, " at {offset}")?;
         }

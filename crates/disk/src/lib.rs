@@ -40,6 +40,7 @@ mod file_disk;
 mod file_lock;
 mod held;
 mod read_only;
+mod shown;
 #[cfg(any(test, feature = "simulated"))]
 mod sim;
 
@@ -52,5 +53,6 @@ pub use fence::Fence;
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;
 pub use read_only::ReadOnlyDisk;
+pub use shown::{Quoted, Readable, quoted};
 #[cfg(any(test, feature = "simulated"))]
 pub use sim::{BLOCK_BYTES, Hook, PIECE_BYTES, SimCounters, SimDisk};

@@ -15,7 +15,7 @@
 use std::io::{BufRead, Read};
 use std::path::Path;
 
-use ledgerstone::Error;
+use ledgerstone::{Error, quoted};
 
 use super::text::DumpFormat;
 
@@ -206,7 +206,7 @@ impl<R: BufRead> DumpReader<R> {
                     | "ext_threshold" | "partitioned" | "nparts" | "heap_bytes" | "heap_gbytes" | "heap_regionsize",
                     _,
                 ) => {}
-                _ => return Err(self.bad(&format!("unknown keyword {name:?}"))),
+                _ => return Err(self.bad(&format!("unknown keyword {}", quoted(name)))),
             }
         }
         header.kind = kind.ok_or_else(|| self.bad("the header says no type"))?;

@@ -139,7 +139,7 @@ pub use table::{
 pub use transaction::{Committed, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, TableTypes, TypeName, Value};
 
-pub use ledgerstone_disk::SyncMethod;
+pub use ledgerstone_disk::{Quoted, Readable, SyncMethod, quoted};
 pub use ledgerstone_lock as lock;
 pub use ledgerstone_lock::{Conflict, Victim};
 pub use ledgerstone_log::RecordKind;

@@ -178,6 +178,21 @@ fn a_transaction_in_a_transaction_is_refused_at_once_and_says_the_table() {
 }
 
 #[test]
+fn a_name_that_a_terminal_must_not_see_is_shown_as_commands_show_bytes() {
+    let (_dir, env) = environment();
+    let name = "no\x1b[31m";
+    let error = env.transact(|txn| txn.bytes(name).map(drop)).unwrap_err();
+    assert_eq!(error.to_string(), r#"there is no table named "no\x1b[31m""#);
+    let error = env.transact(|txn| {
+        txn.create_table(name)?;
+        txn.create_table(name).map(drop)
+    });
+    assert_eq!(error.unwrap_err().to_string(), r#"a table named "no\x1b[31m" exists already"#);
+    let error = Error::from(DiskError::new(name, "read", DiskErrorKind::NoSpace));
+    assert!(error.to_string().contains(r#"read "no\x1b[31m""#), "{error}");
+}
+
+#[test]
 fn an_error_of_the_system_keeps_its_kind() {
     let of = |kind| Error::from(DiskError::new("shop/data", "read", kind).at(4096));
     for (kind, expected) in [

@@ -2,7 +2,7 @@
 
 use std::str::FromStr;
 
-use ledgerstone::JsonNumber;
+use ledgerstone::{JsonNumber, quoted};
 use serde_json::Value;
 
 /// What a field is.
@@ -41,7 +41,9 @@ impl FromStr for ColumnType {
             "number" => FieldType::Number,
             "bool" => FieldType::Bool,
             "auto" => FieldType::Auto,
-            other => return Err(format!("{other:?} is not a type of a column: text, number, bool and auto are")),
+            other => {
+                return Err(format!("{} is not a type of a column: text, number, bool and auto are", quoted(other)));
+            }
         };
         Ok(ColumnType { column: Some(column.to_string()), field })
     }
@@ -57,8 +59,8 @@ impl FieldType {
             (_, "") => Ok("null".into()),
             (FieldType::Number, number) if number.parse::<JsonNumber>().is_ok() => Ok(number.to_string()),
             (FieldType::Bool, truth @ ("true" | "false")) => Ok(truth.to_string()),
-            (FieldType::Number, _) => Err(format!("{field:?} is not a number")),
-            (FieldType::Bool, _) => Err(format!("{field:?} is neither true nor false")),
+            (FieldType::Number, _) => Err(format!("{} is not a number", quoted(field))),
+            (FieldType::Bool, _) => Err(format!("{} is neither true nor false", quoted(field))),
         }
     }
 }

@@ -21,6 +21,7 @@ pub(crate) use tsv::escape as tsv_escape;
 use std::io::BufRead;
 use std::sync::Arc;
 
+use ledgerstone::quoted;
 use thiserror::Error;
 
 use crate::output::counted;
@@ -180,7 +181,7 @@ pub enum RowsError {
     #[error("the header is malformed: {0}")]
     Header(BadLine),
     /// Two columns have one name.
-    #[error("the header names column {name:?} twice")]
+    #[error("the header names column {} twice", quoted(.name))]
     ColumnTwice {
         /// The name.
         name: String,

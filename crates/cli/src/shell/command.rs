@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use ledgerstone::config::Unit;
-use ledgerstone::{Durability, IndexKeys, Isolation};
+use ledgerstone::{Durability, IndexKeys, Isolation, quoted};
 use thiserror::Error;
 
 use super::answer::Mode;
@@ -233,7 +233,7 @@ pub enum ParseError {
     #[error("{0}")]
     Word(#[from] WordError),
     /// No command has that name.
-    #[error("there is no command {0:?}; help lists them")]
+    #[error("there is no command {}; help lists them", quoted(.0))]
     Unknown(String),
     /// A word is missing.
     #[error("{what} is missing; write: {usage}")]
@@ -244,7 +244,7 @@ pub enum ParseError {
         usage: &'static str,
     },
     /// A word too many, or one that has no meaning there.
-    #[error("{word:?} is not understood; write: {usage}")]
+    #[error("{} is not understood; write: {usage}", quoted(.word))]
     Strange {
         /// The word.
         word: String,
@@ -494,7 +494,7 @@ impl Rest {
 
     fn number(&mut self, what: &'static str, of: &str) -> Result<u64, ParseError> {
         let number = self.text(what)?;
-        number.parse().map_err(|_| ParseError::Value { what: format!("{number:?} is not a number of {of}") })
+        number.parse().map_err(|_| ParseError::Value { what: format!("{} is not a number of {of}", quoted(&number)) })
     }
 
     fn table(&mut self) -> Result<String, ParseError> {
@@ -542,7 +542,7 @@ fn check_name(name: &str) -> Result<String, ParseError> {
     if name.is_empty() || name.chars().count() > 64 || !name.chars().all(is_plain) {
         let shown: String = name.chars().take(80).collect();
         return Err(ParseError::Value {
-            what: format!("{shown:?} is not a name: use letters, digits, _ - and ., at most 64"),
+            what: format!("{} is not a name: use letters, digits, _ - and ., at most 64", quoted(&shown)),
         });
     }
     Ok(name.to_owned())

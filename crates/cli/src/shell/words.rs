@@ -14,8 +14,7 @@
 //!
 //! This file knows bytes and no commands.
 
-use std::fmt::Write as _;
-
+use ledgerstone::{Quoted, quoted};
 use thiserror::Error;
 
 use crate::text::from_hex;
@@ -68,7 +67,7 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
         };
         match letters[quote_at] {
             quote @ ('\'' | '"') => {
-                let (bytes, end) = quoted(&letters, quote_at, quote)?;
+                let (bytes, end) = read_quoted(&letters, quote_at, quote)?;
                 if letters.get(end).is_some_and(|c| !c.is_whitespace()) && !is_end(&letters[end..]) {
                     return Err(WordError::NoBlank(end));
                 }
@@ -92,7 +91,7 @@ fn is_end(rest: &[char]) -> bool {
 }
 
 /// What stands between quotes, and where the line goes on.
-fn quoted(letters: &[char], open: usize, quote: char) -> Result<(Vec<u8>, usize), WordError> {
+fn read_quoted(letters: &[char], open: usize, quote: char) -> Result<(Vec<u8>, usize), WordError> {
     let (mut bytes, mut at) = (Vec::new(), open + 1);
     let next = |at: &mut usize| {
         *at += 1;
@@ -128,7 +127,10 @@ fn quoted(letters: &[char], open: usize, quote: char) -> Result<(Vec<u8>, usize)
 
 fn bare(text: String) -> Result<Word, WordError> {
     let typed = |what: &str, range: &str| {
-        WordError::Typed(format!("{text:?} is not a number of type {what} ({range}); quote it to mean the text"))
+        WordError::Typed(format!(
+            "{} is not a number of type {what} ({range}); quote it to mean the text",
+            quoted(&text)
+        ))
     };
     let bytes = match text.split_once(':') {
         Some(("u32", number)) => {
@@ -155,29 +157,7 @@ pub fn quote(bytes: &[u8]) -> String {
     {
         return text.to_owned();
     }
-    let mut word = String::with_capacity(bytes.len() + 2);
-    word.push('"');
-    let push_byte = |word: &mut String, byte: u8| {
-        let _ = write!(word, "\\x{byte:02x}"); // Writing to a string cannot fail.
-    };
-    for chunk in bytes.utf8_chunks() {
-        for letter in chunk.valid().chars() {
-            match letter {
-                '\n' => word.push_str("\\n"),
-                '\t' => word.push_str("\\t"),
-                '\r' => word.push_str("\\r"),
-                '\\' => word.push_str("\\\\"),
-                '"' => word.push_str("\\\""),
-                c if c.is_control() || c != ' ' && c.is_whitespace() => {
-                    c.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| push_byte(&mut word, byte));
-                }
-                c => word.push(c),
-            }
-        }
-        chunk.invalid().iter().for_each(|&byte| push_byte(&mut word, byte));
-    }
-    word.push('"');
-    word
+    Quoted(bytes).to_string()
 }
 
 /// Whether a text can stand without quotes, also beside an equals sign.

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_page::{PageId, TableId};
 
 use crate::Error;
@@ -63,7 +64,7 @@ pub(crate) fn check_format(name: &str, bytes: &[u8]) -> Result<(), Error> {
     let (Some(&found), supported) = (bytes.first(), u32::from(FORMAT)) else {
         return Err(damaged(name, "wrong length"));
     };
-    let (found, path) = (u32::from(found), || format!("the catalog entry of table {name:?}"));
+    let (found, path) = (u32::from(found), || format!("the catalog entry of table {}", quoted(name)));
     match found.cmp(&supported) {
         Ordering::Equal => Ok(()),
         Ordering::Greater => Err(Error::NewerFormat { path: path(), found, supported }),
@@ -72,7 +73,7 @@ pub(crate) fn check_format(name: &str, bytes: &[u8]) -> Result<(), Error> {
 }
 
 fn damaged(name: &str, what: &str) -> Error {
-    Error::Corrupt { what: format!("catalog entry of table {name:?}: {what}") }
+    Error::Corrupt { what: format!("catalog entry of table {}: {what}", quoted(name)) }
 }
 
 /// Eight bytes that are known to be there.

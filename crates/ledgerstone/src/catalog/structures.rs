@@ -5,6 +5,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{LayoutId, LayoutTaken, Layouts, OpId, PageId};
 use ledgerstone_structures::PagesOf;
@@ -40,7 +41,7 @@ impl Extensions {
         for structure in &self.structures {
             let bad = |what| Error::BadStructure { structure: structure.name(), what };
             if let Some(other) = names.insert(structure.id(), structure.name()) {
-                return Err(bad(format!("its number {} is that of {other:?}", structure.id().0)));
+                return Err(bad(format!("its number {} is that of {}", structure.id().0, quoted(other))));
             }
             for operation in structure.operations() {
                 let (op, first) = (operation.id(), OpId::USERS_FIRST);
@@ -108,6 +109,6 @@ fn unless_it_panics<T>(
 }
 
 pub(crate) fn unknown(name: &str, structure: StructureId) -> Error {
-    let what = format!("{name:?} is an instance of structure {}, which is not registered", structure.0);
+    let what = format!("{} is an instance of structure {}, which is not registered", quoted(name), structure.0);
     Error::UnknownOperation { what }
 }

@@ -4,6 +4,7 @@
 //! F2. A name that is not known is never skipped: a slip of the pen must not mean a default.
 //! F3. Any bytes give settings or problems.
 
+use ledgerstone_disk::quoted;
 use toml::de::{DeTable, DeValue};
 
 use super::setting::{Setting, Value};
@@ -61,7 +62,7 @@ fn read_value(setting: &Setting, value: &DeValue<'_>) -> Result<Value, String> {
         DeValue::String(text) if !setting.choices.is_empty() && !setting.choices.contains(&&**text) => {
             let near = nearest(text, setting.choices.iter().copied())
                 .map_or(String::new(), |near| format!("; did you mean {near}?"));
-            Err(format!("{}{near}", refused(setting, &format!("{text:?}"))))
+            Err(format!("{}{near}", refused(setting, &quoted(text).to_string())))
         }
         DeValue::String(text) if !is_number => Ok(Value::Text(text.to_string().into())),
         other => {

@@ -9,6 +9,8 @@
 //! ```
 //! Case does not matter in sizes. A time that is not a whole number of the setting's unit is refused, not rounded.
 
+use ledgerstone_disk::quoted;
+
 /// The unit of a setting's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,9 +39,9 @@ impl Unit {
         let digits_end = text.trim_start().find(|c: char| !c.is_ascii_digit()).unwrap_or(text.trim_start().len());
         let (digits, unit) = text.trim_start().split_at(digits_end);
         let unit = unit.trim();
-        let number = || digits.parse::<u64>().map_err(|_| format!("{text:?} is not a {}", self.wanted()));
-        let strange = || format!("{text:?} is not a {}", self.wanted());
-        let too_large = || format!("{text:?} is more than 64 bits can hold");
+        let number = || digits.parse::<u64>().map_err(|_| format!("{} is not a {}", quoted(text), self.wanted()));
+        let strange = || format!("{} is not a {}", quoted(text), self.wanted());
+        let too_large = || format!("{} is more than 64 bits can hold", quoted(text));
         match self {
             Unit::Count if unit.is_empty() => number(),
             Unit::Count => Err(strange()),
@@ -63,7 +65,7 @@ impl Unit {
                 };
                 let all = u128::from(number()?) * u128::from(each);
                 if !all.is_multiple_of(u128::from(own)) {
-                    return Err(format!("{text:?} is not a whole number of {}", self.name()));
+                    return Err(format!("{} is not a whole number of {}", quoted(text), self.name()));
                 }
                 u64::try_from(all / u128::from(own)).map_err(|_| too_large())
             }

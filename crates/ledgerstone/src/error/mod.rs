@@ -14,6 +14,7 @@ mod parts;
 
 use std::io;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_page::{Lsn, TableId, Xid};
 use thiserror::Error as ThisError;
 
@@ -172,7 +173,7 @@ pub enum Error {
         max: usize,
     },
     /// A table name is empty or too long.
-    #[error("table name {name:?} is not valid: 1 to 255 bytes are needed")]
+    #[error("table name {} is not valid: 1 to 255 bytes are needed", quoted(.name))]
     BadTableName {
         /// The name.
         name: String,
@@ -189,7 +190,10 @@ pub enum Error {
         lsn: Lsn,
     },
     /// A named feed was forgotten while it was open: nothing keeps its position any more.
-    #[error("feed {name:?} was forgotten: read on without acknowledging, or open the name anew to begin from now")]
+    #[error(
+        "feed {} was forgotten: read on without acknowledging, or open the name anew to begin from now",
+        quoted(.name)
+    )]
     FeedForgotten {
         /// Its name.
         name: String,
@@ -203,25 +207,25 @@ pub enum Error {
         bytes_max: u64,
     },
     /// No table has that name.
-    #[error("there is no table named {0:?}")]
+    #[error("there is no table named {}", quoted(.0))]
     NoSuchTable(String),
     /// A table of that name exists already.
-    #[error("a table named {0:?} exists already")]
+    #[error("a table named {} exists already", quoted(.0))]
     TableExists(String),
     /// The name of a user's structure was used as that of a table.
-    #[error("{name:?} is a structure, not a table")]
+    #[error("{} is a structure, not a table", quoted(.name))]
     NotATable {
         /// The name.
         name: String,
     },
     /// The name of a table was used as that of a structure, or the structure is of another kind.
-    #[error("{name:?} is not a structure of this kind")]
+    #[error("{} is not a structure of this kind", quoted(.name))]
     NotAStructure {
         /// The name.
         name: String,
     },
     /// A user's structure was used in a transaction that reads without locks.
-    #[error("structure {name:?} keeps no versions: use it in a serializable transaction, not at {isolation}")]
+    #[error("structure {} keeps no versions: use it in a serializable transaction, not at {isolation}", quoted(.name))]
     StructureNeedsLocks {
         /// The structure's name.
         name: String,
@@ -239,7 +243,7 @@ pub enum Error {
     },
     /// Something that a program registers contradicts itself or the engine: an id below the users' range, or an id used
     /// twice.
-    #[error("structure {structure:?} cannot be registered: {what}")]
+    #[error("structure {} cannot be registered: {what}", quoted(.structure))]
     BadStructure {
         /// Its name.
         structure: &'static str,
@@ -247,7 +251,7 @@ pub enum Error {
         what: String,
     },
     /// The table has an index of that name already.
-    #[error("table {table:?} has an index named {index:?} already")]
+    #[error("table {} has an index named {} already", quoted(.table), quoted(.index))]
     IndexExists {
         /// The table.
         table: String,
@@ -255,7 +259,7 @@ pub enum Error {
         index: String,
     },
     /// The table has no index of that name.
-    #[error("table {table:?} has no index named {index:?}")]
+    #[error("table {} has no index named {}", quoted(.table), quoted(.index))]
     NoSuchIndex {
         /// The table.
         table: String,
@@ -269,14 +273,15 @@ pub enum Error {
         what: String,
     },
     /// The catalog's entry of the table has no room for another index.
-    #[error("the catalog has no room for another index of table {table:?}: drop one, or use shorter names")]
+    #[error("the catalog has no room for another index of table {}: drop one, or use shorter names", quoted(.table))]
     TooManyIndexes {
         /// The table.
         table: String,
     },
     /// Another record has the same key in a unique index. Nothing has changed, and the transaction goes on.
     #[error(
-        "unique index {index:?} of table {table:?} has the key {key} already: use another, or change that record first"
+        "unique index {} of table {} has the key {key} already: use another, or change that record first",
+        quoted(.index), quoted(.table)
     )]
     IndexKeyExists {
         /// The table.
@@ -287,7 +292,10 @@ pub enum Error {
         key: Box<str>,
     },
     /// A record's entry in an index would be longer than a page of this environment allows. Nothing has changed.
-    #[error("the record's entry in index {index:?} of table {table:?} has {len} bytes; at most {max} bytes fit")]
+    #[error(
+        "the record's entry in index {} of table {} has {len} bytes; at most {max} bytes fit",
+        quoted(.index), quoted(.table)
+    )]
     IndexKeyTooLarge {
         /// The table.
         table: Box<str>,
@@ -299,7 +307,7 @@ pub enum Error {
         max: usize,
     },
     /// The index's function refuses the record. Nothing has changed.
-    #[error("index {index:?} of table {table:?} refuses the record: {what}")]
+    #[error("index {} of table {} refuses the record: {what}", quoted(.index), quoted(.table))]
     NotIndexable {
         /// The table.
         table: Box<str>,
@@ -310,7 +318,8 @@ pub enum Error {
     },
     /// The table has an index whose function this program has not registered: it can be read, but not changed.
     #[error(
-        "index {index:?} of table {table:?} needs the function {extractor:?}: register it with Options::index_extractor, or drop the index"
+        "index {} of table {} needs the function {}: register it with Options::index_extractor, or drop the index",
+        quoted(.index), quoted(.table), quoted(.extractor)
     )]
     NoIndexExtractor {
         /// The table.
@@ -321,7 +330,10 @@ pub enum Error {
         extractor: Box<str>,
     },
     /// An index is not what its table says: its function gave other keys once, or a page is damaged.
-    #[error("index {index:?} of table {table:?} differs from the table: {what}; drop it and create it anew")]
+    #[error(
+        "index {} of table {} differs from the table: {what}; drop it and create it anew",
+        quoted(.index), quoted(.table)
+    )]
     IndexDiffers {
         /// The table.
         table: Box<str>,
@@ -333,20 +345,21 @@ pub enum Error {
     /// The table was filled by a sorted load since this transaction opened it, or indexes of it were created or
     /// dropped, or types given to it. Run the transaction again.
     #[error(
-        "table {table:?} was loaded anew, or given other indexes or types, since this transaction opened it; run it again"
+        "table {} was loaded anew, or given other indexes or types, since this transaction opened it; run it again",
+        quoted(.table)
     )]
     TableChanged {
         /// The table.
         table: String,
     },
     /// Indexes cannot be created or dropped in a snapshot.
-    #[error("indexes of table {table:?} are created and dropped under locks: use a serializable transaction")]
+    #[error("indexes of table {} are created and dropped under locks: use a serializable transaction", quoted(.table))]
     IndexNeedsLocks {
         /// The table.
         table: String,
     },
     /// The key exists already (`insert_new`). Nothing has changed, and the transaction goes on.
-    #[error("table {table:?} has the key {key} already")]
+    #[error("table {} has the key {key} already", quoted(.table))]
     KeyExists {
         /// The table.
         table: String,
@@ -371,8 +384,9 @@ pub enum Error {
     /// A sorted load into a table with records appends to them, and its first key is not above all of theirs. Nothing
     /// has changed.
     #[error(
-        "a sorted load appends to table {table:?}, whose last key is {last}, and cannot put the key {key} before it; \
-         put such records without sorting, or load them into an empty table"
+        "a sorted load appends to table {}, whose last key is {last}, and cannot put the key {key} before it; \
+         put such records without sorting, or load them into an empty table",
+        quoted(.table)
     )]
     NotAtEnd {
         /// The table.
@@ -392,7 +406,8 @@ pub enum Error {
     /// A table was empty when a sorted load began, and got records by another handle of the same transaction since.
     /// Nothing of the load is in the table.
     #[error(
-        "table {table:?} was given other records since its sorted load began: finish the load first, then put them"
+        "table {} was given other records since its sorted load began: finish the load first, then put them",
+        quoted(.table)
     )]
     LoadNotAlone {
         /// The table.
@@ -402,7 +417,7 @@ pub enum Error {
     #[error(transparent)]
     TableTypeMismatch(Box<TypeMismatch>),
     /// The name of a type cannot be kept in the catalog.
-    #[error("the name of a type has 1 to {max} bytes, {name:?} has {len}")]
+    #[error("the name of a type has 1 to {max} bytes, {} has {len}", quoted(.name))]
     BadTypeName {
         /// The beginning of the name.
         name: String,
@@ -412,7 +427,7 @@ pub enum Error {
         max: usize,
     },
     /// A key or a value has no encoding ([`AsKey::encode`](crate::typed::AsKey::encode)). Nothing has changed.
-    #[error("{what} cannot be used with table {table:?}: {source}")]
+    #[error("{what} cannot be used with table {}: {source}", quoted(.table))]
     NotEncodable {
         /// The table.
         table: String,
@@ -422,7 +437,7 @@ pub enum Error {
         source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// The stored bytes are not a value of the type: they were written as byte strings, or are damaged.
-    #[error("stored bytes of table {table:?} are not a valid {what}")]
+    #[error("stored bytes of table {} are not a valid {what}", quoted(.table))]
     WrongType {
         /// The table.
         table: String,

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use ledgerstone_disk::quoted;
 use thiserror::Error as ThisError;
 
 /// Something in a settings file that cannot be used.
@@ -28,7 +29,8 @@ impl fmt::Display for ConfigProblem {
 /// What differs between the types that a table was made with and those that it was opened with.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
 #[error(
-    "table {table:?} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings"
+    "table {} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings",
+    quoted(.table)
 )]
 #[non_exhaustive]
 pub struct TypeMismatch {

@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_lock::LockName;
 use ledgerstone_page::Lsn;
 use ledgerstone_structures::{Direction, Read, Tree};
@@ -34,10 +35,12 @@ impl Inner {
             ("the catalog".into(), self.engine.lock_text(lock, |name| shown(Some("string"), name)))
         } else {
             match self.known.with_tree(lock.table_id())? {
-                (info, None) => (format!("table {:?}", info.name), self.engine.lock_text(lock, |key| info.shown(key))),
+                (info, None) => {
+                    (format!("table {}", quoted(&info.name)), self.engine.lock_text(lock, |key| info.shown(key)))
+                }
                 (info, Some(no)) => {
                     let index = &info.indexes[no];
-                    let of = format!("index {:?} of table {:?}", index.name(), info.name);
+                    let of = format!("index {} of table {}", quoted(index.name()), quoted(&info.name));
                     (of, self.engine.lock_text(lock, |entry| index.shown(entry)))
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Hex, Lsn, TableId, Xid};
 use ledgerstone_recovery::InDoubt as Found;
@@ -127,7 +128,7 @@ impl Undecided {
 /// Bytes for a message: as text if they are some, else hexadecimal.
 pub(crate) fn printable(id: &[u8]) -> String {
     match std::str::from_utf8(id) {
-        Ok(text) if !text.chars().any(char::is_control) => format!("{text:?}"),
+        Ok(text) if !text.chars().any(char::is_control) => quoted(text).to_string(),
         _ => format!("0x{}", Hex(id)),
     }
 }

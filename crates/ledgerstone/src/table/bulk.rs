@@ -6,6 +6,7 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_structures::{Direction, Loader};
@@ -169,7 +170,7 @@ impl BytesTable {
             if let Some(at) = txn.snapshot() {
                 let mut scan = self.tree().scan_at(at, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
                 if scan.next(txn)?.is_some() {
-                    let what = format!("records of table {:?} were deleted, all of them", info.name);
+                    let what = format!("records of table {} were deleted, all of them", quoted(&info.name));
                     return Err(Error::SnapshotConflict { what });
                 }
             }

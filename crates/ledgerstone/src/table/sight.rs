@@ -2,6 +2,7 @@
 
 use std::sync::atomic::Ordering::SeqCst;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_txn::{At, Horizon, Txn, View};
 
@@ -79,7 +80,7 @@ impl BytesTable {
         // A transaction that drops a table, or has made it and taken that back, has it locked exclusively.
         let is_own_work = txn.covers(self.info().entry.table, Mode::X);
         if self.shared.isolation == Isolation::Snapshot && !is_own_work {
-            let what = format!("table {name:?} was dropped or made anew, or its indexes were changed");
+            let what = format!("table {} was dropped or made anew, or its indexes were changed", quoted(name));
             return Error::SnapshotConflict { what };
         }
         if !is_own_work && found.is_some_and(|found| found.entry.table == self.info().entry.table) {

@@ -5,9 +5,10 @@
 //! S2. The result is one line of printable text, however the bytes look, and it is short: long text and long bytes are
 //!     cut.
 
-use std::fmt::{Debug, Display, Write as _};
+use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
+use ledgerstone_disk::{Readable, quoted};
 use ledgerstone_page::Hex;
 
 use super::Key;
@@ -92,8 +93,8 @@ fn show(name: &str, is_last: bool, bytes: &mut &[u8], out: &mut String) -> Optio
         "f32" => plain::<f32>(bytes, out),
         "f64" => plain::<f64>(bytes, out),
         "bool" => plain::<bool>(bytes, out),
-        "char" => quoted::<char>(bytes, out),
-        "duration" => quoted::<Duration>(bytes, out),
+        "char" => character(bytes, out),
+        "duration" => duration(bytes, out),
         "string" => variable::<String>(is_last, bytes).map(|text| show_text(&text, out)),
         "bytes" => variable::<Vec<u8>>(is_last, bytes).map(|bytes| show_bytes(&bytes, out)),
         _ => None,
@@ -130,8 +131,14 @@ fn plain<K: Key + Display>(bytes: &mut &[u8], out: &mut String) -> Option<()> {
     write!(out, "{}", K::decode_part(bytes).ok()?).ok()
 }
 
-fn quoted<K: Key + Debug>(bytes: &mut &[u8], out: &mut String) -> Option<()> {
-    write!(out, "{:?}", K::decode_part(bytes).ok()?).ok()
+fn character(bytes: &mut &[u8], out: &mut String) -> Option<()> {
+    let c = char::decode_part(bytes).ok()?;
+    let shown = Readable(c.encode_utf8(&mut [0; 4]).as_bytes()).to_string();
+    write!(out, "'{}{shown}'", if c == '\'' { "\\" } else { "" }).ok()
+}
+
+fn duration(bytes: &mut &[u8], out: &mut String) -> Option<()> {
+    write!(out, "{:?}", Duration::decode_part(bytes).ok()?).ok()
 }
 
 fn variable<K: Key>(is_last: bool, bytes: &mut &[u8]) -> Option<K> {
@@ -140,7 +147,7 @@ fn variable<K: Key>(is_last: bool, bytes: &mut &[u8]) -> Option<K> {
 
 fn show_text(text: &str, out: &mut String) {
     let end = text.char_indices().nth(SHOWN_MAX).map_or(text.len(), |(at, _)| at);
-    let _ = write!(out, "{:?}", &text[..end]);
+    let _ = write!(out, "{}", quoted(&text[..end]));
     if end < text.len() {
         let _ = write!(out, "... ({} bytes)", text.len());
     }
@@ -174,7 +181,8 @@ mod tests {
         check::<Vec<u8>>("bolt", "0x626f6c74");
         check::<[u8; 3]>([0, 1, 255], "0x0001ff");
         check::<(String, u32)>(("bolt", 8), r#"("bolt", 8)"#);
-        check::<(u32, String)>((8, "bo\0lt"), r#"(8, "bo\0lt")"#);
+        check::<(u32, String)>((8, "bo\0lt"), r#"(8, "bo\x00lt")"#);
+        check::<(char, char, char)>(('a', '\'', '\x1b'), r"('a', '\'', '\x1b')");
         check::<((u8, String), String)>(((1, "a"), "b"), r#"((1, "a"), "b")"#);
         check::<(Option<String>, Option<u8>, bool)>(
             (Some("a".to_string()), None::<u8>, true),

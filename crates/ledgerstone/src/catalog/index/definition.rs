@@ -5,6 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
+use ledgerstone_disk::quoted;
+
 use crate::Error;
 
 /// An index to create. See [`Transaction::create_index`](crate::Transaction::create_index).
@@ -133,8 +135,9 @@ impl FromStr for IndexKeys {
     fn from_str(text: &str) -> Result<IndexKeys, Error> {
         let bad = || Error::BadIndex {
             what: format!(
-                "{text:?} does not say what to index by: write value, bytes:FROM..TO, field:NUMBER, \
-                 field:NUMBER:SEPARATOR, json:MEMBER or extractor:NAME"
+                "{} does not say what to index by: write value, bytes:FROM..TO, field:NUMBER, \
+                 field:NUMBER:SEPARATOR, json:MEMBER or extractor:NAME",
+                quoted(text)
             ),
         };
         if text == "value" {

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use ledgerstone_disk::quoted;
+
 use super::definition::{IndexDef, IndexKeys as Keys};
 use crate::Error;
 use crate::catalog::TableInfo;
@@ -69,5 +71,5 @@ pub(super) const JSON: &str = "json";
 
 /// The program was built without what such an index needs (X5).
 pub(super) fn without_json(table: &str, index: &str) -> Error {
-    Error::NotBuilt { what: format!("index {index:?} of table {table:?}"), feature: "json" }
+    Error::NotBuilt { what: format!("index {} of table {}", quoted(index), quoted(table)), feature: "json" }
 }

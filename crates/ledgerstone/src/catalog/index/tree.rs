@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_structures::Tree;
 use ledgerstone_txn::run_users_code;
 
@@ -141,5 +142,5 @@ impl IndexTree {
 }
 
 fn what_keys(index: &str) -> String {
-    format!("keys in index {index:?}")
+    format!("keys in index {}", quoted(index))
 }

@@ -7,6 +7,7 @@
 use std::ops::{Bound, ControlFlow};
 use std::sync::Arc;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
 use ledgerstone_sort::Sorter;
@@ -207,7 +208,7 @@ fn check_definition(index: &IndexDef) -> Result<(), Error> {
     let text = index.keys().to_string();
     match text.parse() {
         Ok(keys) if index.keys() == &keys => Ok(()),
-        _ => Err(Error::BadIndex { what: format!("{text:?} does not say what to index by") }),
+        _ => Err(Error::BadIndex { what: format!("{} does not say what to index by", quoted(&text)) }),
     }
 }
 
