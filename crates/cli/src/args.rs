@@ -74,7 +74,11 @@ pub enum Command {
     /// Show the settings and where each comes from, or check the settings file.
     Config(crate::config::ConfigArgs),
     /// List, commit or abort transactions that are in doubt after a two-phase commit.
-    Prepared(crate::prepared::PreparedArgs),
+    Prepared {
+        #[command(subcommand)]
+        #[allow(missing_docs)]
+        command: crate::prepared::PreparedCommand,
+    },
     /// Back up an environment, in full or incrementally, and verify backups.
     Backup(crate::media::BackupArgs),
     /// Make a new environment from backups and log, as of the end, a time or an LSN.

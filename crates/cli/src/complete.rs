@@ -99,9 +99,6 @@ fn candidates(mut root: Command, words: &[String], last: &str) -> Vec<Candidate>
             command.find_subcommand(word).filter(|_| typed.is_empty() || !has_dir_first(command))
         {
             (command, typed) = (inner, Vec::new());
-        } else if let Some(inner) = command.find_subcommand(word).filter(|_| typed.len() == 1) {
-            // `prepared DIR list`: the directory came first.
-            command = inner;
         } else {
             typed.push(word.as_str());
         }
@@ -120,10 +117,7 @@ fn candidates(mut root: Command, words: &[String], last: &str) -> Vec<Candidate>
         return options.filter_map(|arg| Some(Candidate::new(format!("--{}", arg.get_long()?), about(arg)))).collect();
     }
     let mut found = Vec::new();
-    if !has_dir_first(command)
-        || typed.len() == 1
-        || command.is_args_conflicts_with_subcommands_set() && typed.is_empty()
-    {
+    if !has_dir_first(command) || command.is_args_conflicts_with_subcommands_set() && typed.is_empty() {
         let is_root = std::ptr::eq(command, &root);
         let is_shown = |inner: &&Command| !inner.is_hide_set() && (is_root || inner.get_name() != "help");
         let inner = command.get_subcommands().filter(is_shown);
@@ -143,7 +137,7 @@ fn is_many(arg: &Arg) -> bool {
     arg.get_num_args().is_some_and(|count| count.max_values() > 1)
 }
 
-/// Whether words come before the command's own commands: `prepared DIR list`, or instead of them: `backup DIR TARGET`.
+/// Whether words come where the command's own commands could: `backup DIR TARGET`.
 fn has_dir_first(command: &Command) -> bool {
     command.get_positionals().next().is_some()
 }

@@ -3,8 +3,6 @@
 //! H1. Every command that is shown has an entry in [`HELP`]. `tests/help.rs` runs all examples, in the environment that
 //!     its script makes.
 
-use std::io::Write;
-use std::path::Path;
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
@@ -243,25 +241,25 @@ pub const HELP: &[Help] = &[
     ),
     help(
         "prepared",
-        &[("ledgerstone prepared shop list", "Which transactions are in doubt?")],
+        &[("ledgerstone prepared list shop", "Which transactions are in doubt?")],
         "no transaction in doubt has that id",
         &["recover", "shell"],
     ),
     help(
         "prepared list",
-        &[("ledgerstone prepared shop list", "Print them, with their locks.")],
+        &[("ledgerstone prepared list shop", "Print them, with their locks.")],
         "",
         &["prepared commit", "prepared abort"],
     ),
     help(
         "prepared commit",
-        &[("ledgerstone prepared shop commit order-17", "The coordinator says: commit.")],
+        &[("ledgerstone prepared commit shop order-17", "The coordinator says: commit.")],
         "no transaction in doubt has that id",
         &["prepared list", "prepared abort"],
     ),
     help(
         "prepared abort",
-        &[("ledgerstone prepared shop abort order-17", "The coordinator says: abort.")],
+        &[("ledgerstone prepared abort shop order-17", "The coordinator says: abort.")],
         "no transaction in doubt has that id",
         &["prepared list", "prepared commit"],
     ),
@@ -573,16 +571,18 @@ fn files(command: &Command) -> &'static [(&'static str, &'static str)] {
     }
 }
 
-/// Writes the manual page of each command that is shown into a directory.
-pub(crate) fn write_pages(dir: &Path) -> std::io::Result<()> {
+/// The manual page of each command that is shown, with the name of its file.
+pub(crate) fn pages() -> std::io::Result<Vec<(String, Vec<u8>)>> {
     let mut command = command().disable_help_subcommand(true);
     command.build();
-    write_page(&command, "", dir)
+    let mut pages = Vec::new();
+    add_page(&command, "", &mut pages)?;
+    Ok(pages)
 }
 
-fn write_page(command: &Command, path: &str, dir: &Path) -> std::io::Result<()> {
+fn add_page(command: &Command, path: &str, pages: &mut Vec<(String, Vec<u8>)>) -> std::io::Result<()> {
     for inner in command.get_subcommands().filter(|inner| !inner.is_hide_set()) {
-        write_page(inner, format!("{path} {}", inner.get_name()).trim(), dir)?;
+        add_page(inner, format!("{path} {}", inner.get_name()).trim(), pages)?;
     }
     let man = Man::new(command.clone());
     let mut page = Vec::new();
@@ -599,5 +599,6 @@ fn write_page(command: &Command, path: &str, dir: &Path) -> std::io::Result<()> 
         sections(help, command).iter().for_each(|section| section.write(&mut roff));
         roff.to_writer(&mut page)?;
     }
-    std::fs::File::create(dir.join(man.get_filename()))?.write_all(&page)
+    pages.push((man.get_filename(), page));
+    Ok(())
 }

@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outco
         Command::Compact(args) => inspect::compact(args, output),
         Command::Checkpoint(args) => inspect::checkpoint(args, output),
         Command::Config(args) => config::run(args, output),
-        Command::Prepared(args) => prepared::run(args, output),
+        Command::Prepared { command } => prepared::run(command, output),
         Command::Recover(args) => recover::run(args, output),
         Command::Log(args) => log::run(args, output),
         Command::Shell(args) => shell::run(args, output),

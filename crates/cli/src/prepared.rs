@@ -10,22 +10,11 @@ use crate::outcome::Outcome;
 use crate::output::{Output, counted};
 use crate::text::{from_hex, readable};
 
-/// `prepared`
-#[derive(Clone, Debug, clap::Args)]
-pub struct PreparedArgs {
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub at: DirArgs,
-    #[command(subcommand)]
-    #[allow(missing_docs)]
-    pub command: PreparedCommand,
-}
-
 /// What to do with the transactions in doubt.
 #[derive(Clone, Debug, clap::Subcommand)]
 pub enum PreparedCommand {
     /// List the transactions in doubt by their global ids.
-    List,
+    List(DirArgs),
     /// Commit the transaction with this id. Exit code 1: there is none.
     Commit(PreparedIdArgs),
     /// Roll back the transaction with this id. Exit code 1: there is none.
@@ -35,6 +24,9 @@ pub enum PreparedCommand {
 /// A transaction in doubt.
 #[derive(Clone, Debug, clap::Args)]
 pub struct PreparedIdArgs {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub at: DirArgs,
     /// The global id that the transaction was prepared under.
     #[arg(value_name = "GLOBAL_ID")]
     pub id: String,
@@ -43,16 +35,16 @@ pub struct PreparedIdArgs {
     pub hex: bool,
 }
 
-pub(crate) fn run(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
-    match &args.command {
-        PreparedCommand::List => list(args, output),
-        PreparedCommand::Commit(id) => decide(args, id, true, output),
-        PreparedCommand::Abort(id) => decide(args, id, false, output),
+pub(crate) fn run(command: &PreparedCommand, output: &Output) -> anyhow::Result<Outcome> {
+    match command {
+        PreparedCommand::List(at) => list(at, output),
+        PreparedCommand::Commit(args) => decide(args, true, output),
+        PreparedCommand::Abort(args) => decide(args, false, output),
     }
 }
 
-fn list(args: &PreparedArgs, output: &Output) -> anyhow::Result<Outcome> {
-    let env = open(&args.at, output)?;
+fn list(at: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
+    let env = open(at, output)?;
     for found in env.in_doubt() {
         if output.is_json {
             output.json(&in_doubt_json(&found))?;
@@ -77,10 +69,10 @@ pub(crate) fn in_doubt_json(found: &InDoubt) -> Value {
     object.into()
 }
 
-fn decide(args: &PreparedArgs, id: &PreparedIdArgs, commits: bool, output: &Output) -> anyhow::Result<Outcome> {
-    let global_id = match id.hex {
-        true => from_hex(&id.id).map_err(|what| anyhow!("the global id: {what}"))?,
-        false => id.id.as_bytes().to_vec(),
+fn decide(args: &PreparedIdArgs, commits: bool, output: &Output) -> anyhow::Result<Outcome> {
+    let global_id = match args.hex {
+        true => from_hex(&args.id).map_err(|what| anyhow!("the global id: {what}"))?,
+        false => args.id.as_bytes().to_vec(),
     };
     let env = open(&args.at, output)?;
     let decided = match commits {

@@ -12,6 +12,8 @@ use crate::output::{Output, bytes_readable, escaped, say_note};
 /// A bar that names what is under way. Without a terminal it does nothing.
 pub(crate) struct Progress {
     bar: Option<ProgressBar>,
+    /// Where the bar is drawn, until it is: it has something to show first.
+    target: Option<ProgressDrawTarget>,
     what: String,
     /// What the bar looks like now, and where it is.
     shown: Option<(Unit, bool)>,
@@ -45,31 +47,38 @@ impl Unit {
 impl Progress {
     pub(crate) fn new(output: &Output) -> Progress {
         let is_shown = !output.is_quiet && std::io::stderr().is_terminal();
-        let bar = is_shown.then(|| {
-            let bar = ProgressBar::new(0);
-            bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-            bar
-        });
-        Progress { bar, what: String::new(), shown: None, done: 0 }
+        Progress::on(is_shown.then(|| ProgressDrawTarget::stderr_with_hz(10)))
+    }
+
+    fn on(target: Option<ProgressDrawTarget>) -> Progress {
+        let bar = target.is_some().then(ProgressBar::hidden);
+        Progress { bar, target, what: String::new(), shown: None, done: 0 }
     }
 
     /// `done` of `all`; `all` 0 if nobody knows it. Rate and time left go on from call to call, whatever `what` says,
     /// until less is done than before: then something else has begun.
     pub(crate) fn show(&mut self, what: &str, done: u64, all: u64, unit: Unit) {
         let Some(bar) = &self.bar else { return };
-        if what != self.what {
-            what.clone_into(&mut self.what);
-            bar.set_message(escaped(what)); // Not in the template: a table may be called "{}".
-        }
-        if done < self.done || self.shown != Some((unit, all > 0)) {
-            bar.reset();
+        let is_new = self.shown != Some((unit, all > 0));
+        if is_new {
             let style = ProgressStyle::with_template(&unit.template(all > 0));
             bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
             self.shown = Some((unit, all > 0));
         }
+        bar.set_length(all); // Before anything is drawn in this style: a bar of 0 is full.
+        if is_new || done < self.done {
+            bar.reset();
+        }
+        if what != self.what {
+            what.clone_into(&mut self.what);
+            bar.set_message(escaped(what)); // Not in the template: a table may be called "{}".
+        }
         self.done = done;
-        bar.set_length(all);
         bar.set_position(done);
+        if let Some(target) = self.target.take() {
+            bar.set_draw_target(target);
+            bar.tick();
+        }
     }
 
     /// Prints a line above the bar.
@@ -118,5 +127,80 @@ impl Watched {
                 format!("({what}) after {} of {}: {leaves}", bytes_readable(done), bytes_readable(all))
             }
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Result;
+    use std::sync::{Arc, Mutex};
+
+    use indicatif::TermLike;
+
+    use super::*;
+
+    /// A terminal that keeps what it is told.
+    #[derive(Clone, Debug, Default)]
+    struct Kept(Arc<Mutex<String>>);
+
+    impl Kept {
+        fn add(&self, text: &str) -> Result<()> {
+            self.0.lock().unwrap().push_str(text);
+            Ok(())
+        }
+    }
+
+    impl TermLike for Kept {
+        fn width(&self) -> u16 {
+            100
+        }
+        fn move_cursor_up(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_down(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_right(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn move_cursor_left(&self, _: usize) -> Result<()> {
+            Ok(())
+        }
+        fn write_line(&self, text: &str) -> Result<()> {
+            self.add(text)?;
+            self.add("\n")
+        }
+        fn write_str(&self, text: &str) -> Result<()> {
+            self.add(text)
+        }
+        fn clear_line(&self) -> Result<()> {
+            Ok(())
+        }
+        fn flush(&self) -> Result<()> {
+            self.add("\n")
+        }
+    }
+
+    /// Each picture has the name of what is under way, and a bar only where its end is known.
+    #[test]
+    fn nothing_is_drawn_before_it_is_known() {
+        let terminal = Kept::default();
+        let mut progress = Progress::on(Some(ProgressDrawTarget::term_like_with_hz(Box::new(terminal.clone()), 255)));
+        assert_eq!(*terminal.0.lock().unwrap(), "");
+        let steps =
+            [("look", 0, 0), ("look", 5, 0), ("read", 0, 100), ("read", 50, 100), ("wait", 0, 0), ("end", 1, 9)];
+        for (what, done, all) in steps {
+            progress.show(what, done, all, Unit::Count);
+            let bar = progress.bar.as_ref().unwrap();
+            bar.tick();
+        }
+        drop(progress);
+        let told = std::mem::take(&mut *terminal.0.lock().unwrap());
+        let pictures: Vec<&str> = told.lines().filter(|line| !line.trim().is_empty()).collect();
+        assert!(pictures.first().is_some_and(|first| first.starts_with("look ")), "{told}");
+        for picture in pictures {
+            assert!(steps.iter().any(|(what, ..)| picture.starts_with(&format!("{what} "))), "{told}");
+            assert!(!picture.contains("0/0") && !picture.contains(" of 0"), "{told}");
+        }
     }
 }

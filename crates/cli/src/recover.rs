@@ -37,7 +37,7 @@ pub(crate) fn run(args: &RecoverArgs, output: &Output) -> anyhow::Result<Outcome
     print(&report, in_doubt, output)?;
     if in_doubt > 0 {
         output
-            .note("transactions in doubt hold their locks until somebody decides them: ledgerstone prepared DIR list");
+            .note("transactions in doubt hold their locks until somebody decides them: ledgerstone prepared list DIR");
     }
     Ok(Outcome::Done)
 }

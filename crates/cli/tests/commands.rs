@@ -180,6 +180,13 @@ fn the_environment_tells_about_itself() {
     assert!(shell.text("man1/ledgerstone.1").contains("Exit codes"));
     assert!(shell.text("man1/ledgerstone-import.1").contains("keep\\-going"));
     assert!(shell.text("man1/ledgerstone-bench-tpcb.1").contains(".TH"));
+    // A page that is there is kept, and with it all others.
+    std::fs::write(shell.0.path().join("man1/ledgerstone-put.1"), "mine").unwrap();
+    let refused = shell.run("man man1");
+    assert!(refused.code == 2 && refused.err.contains("is there already; --force replaces it"), "{}", refused.err);
+    assert_eq!(shell.text("man1/ledgerstone-put.1"), "mine");
+    assert_eq!(shell.run("man man1 --force").code, 0);
+    assert!(shell.text("man1/ledgerstone-put.1").contains(".TH"));
 }
 
 #[test]
@@ -231,7 +238,7 @@ fn settings_are_shown_with_their_source_and_checked() {
 fn transactions_in_doubt_are_listed_and_decided() {
     let shell = Shell::new();
     shell.says("put @ fruit apple red", "");
-    shell.says("prepared @ list", "");
+    shell.says("prepared list @", "");
     let dir = shell.0.path().join("env");
     let env = ledgerstone::Environment::options().cache_bytes(16 << 20).open(&dir).unwrap();
     for (id, key) in [(&b"order 7"[..], &b"apple"[..]), (b"order 8", b"pear"), (&[0xff, 1], b"plum")] {
@@ -240,20 +247,20 @@ fn transactions_in_doubt_are_listed_and_decided() {
         let _ = txn.prepare(id).unwrap();
     }
     env.close().unwrap();
-    let listed = shell.run("prepared @ list");
+    let listed = shell.run("prepared list @");
     let first: Vec<&str> = listed.out.lines().map(|line| line.split('\t').next().unwrap()).collect();
     assert_eq!((listed.code, first), (0, vec!["order 7", "order 8", "\\xff\\x01"]));
-    let json = shell.run("--json prepared @ list").out;
+    let json = shell.run("--json prepared list @").out;
     assert!(json.starts_with("{\"global_id\":\"order 7\"") && json.contains("\"global_id_hex\":\"ff01\""), "{json}");
     let header = "VERSION=3\nformat=print\ndatabase=fruit\ntype=btree\nHEADER=END\n";
     shell.says("dump @ --print", &format!("{header} apple\n red\nDATA=END\n"));
-    shell.says("prepared @ commit order~7", "");
-    shell.says("prepared @ abort order~8", "");
-    shell.says("prepared @ abort ff01 --hex", "");
+    shell.says("prepared commit @ order~7", "");
+    shell.says("prepared abort @ order~8", "");
+    shell.says("prepared abort @ ff01 --hex", "");
     shell.says("scan @ fruit", "apple\tblue\n");
-    let again = shell.run("prepared @ commit order~7");
+    let again = shell.run("prepared commit @ order~7");
     assert_eq!((again.code, again.err.as_str()), (1, "no transaction is in doubt as \"order 7\"\n"));
-    assert_eq!(shell.run("prepared @ abort 0g --hex").code, 2);
+    assert_eq!(shell.run("prepared abort @ 0g --hex").code, 2);
 }
 
 #[test]
@@ -578,7 +585,7 @@ fn no_escape_of_a_name_a_key_or_an_argument_reaches_the_terminal() {
         "backup list no%",
         "compact @",
         "log @",
-        "prepared @ commit %",
+        "prepared commit @ %",
         "load @ no%",
         "archive @ --archive no%",
         "init @",
@@ -592,7 +599,7 @@ fn no_escape_of_a_name_a_key_or_an_argument_reaches_the_terminal() {
             assert!(!text.contains(r"\u{"), "{line}: an escape in another spelling: {text:?}");
         }
     }
-    for line in ["get @ %", "get @ % k", "index lookup @ t %", "import @ t no --key %", "prepared @ commit %"] {
+    for line in ["get @ %", "get @ % k", "index lookup @ t %", "import @ t no --key %", "prepared commit @ %"] {
         let said = shell.run(&line.replace('%', "e\x1b[31m"));
         assert!(said.code == 2 && said.err.contains(r"e\x1b[31m"), "{line}: {}", said.err);
     }

@@ -62,6 +62,8 @@ fn bash_offers_commands_options_tables_and_files() {
     assert_eq!(offered("ledgerstone scan shop tw"), ["two\\ words"]);
     assert_eq!(offered("ledgerstone index lookup shop fruit "), ["by_colour"]);
     assert_eq!(offered("ledgerstone index lookup ~/shop fruit b"), ["by_colour"]);
+    assert_eq!(offered("ledgerstone prepared "), ["abort", "commit", "list"]);
+    assert_eq!(offered("ledgerstone prepared list s"), ["shop", "sub"]);
     assert_eq!(offered("ledgerstone dump shop frozen f"), ["frozen", "fruit"]);
     assert_eq!(offered("ledgerstone changes shop --table fr"), ["frozen", "fruit"]);
     assert_eq!(offered("ledgerstone export shop fruit x --format=c"), ["csv"]);

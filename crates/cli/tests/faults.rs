@@ -118,7 +118,7 @@ const SCENARIOS: &[Scenario] = &[
     reads("load what is there", &["load", "@", "%/t.dump"]),
     reads("index list", &["index", "list", "@"]),
     reads("index lookup", &["index", "lookup", "@", "t", "start", "{\"id\":\"k0050"]),
-    reads("prepared list", &["prepared", "@", "list"]).on(Found::InDoubt),
+    reads("prepared list", &["prepared", "list", "@"]).on(Found::InDoubt),
     reads("get beside one in doubt", &["get", "@", "t", "k0100"]).on(Found::InDoubt),
     reads("get after a crash", &["get", "@", "t", "k0050"]).on(Found::Broken),
     reads("recover", &["recover", "@"]).on(Found::Broken),
@@ -132,8 +132,8 @@ const SCENARIOS: &[Scenario] = &[
     writes("index drop", &["index", "drop", "@", "t", "start"]),
     // One change: the shell goes on after an error, and would commit what was left of two.
     writes("shell", &["shell", "@"]).typing("begin a\nput t k0050 typed\nget t k0051\ncommit a\nscan t limit 5\n"),
-    writes("prepared commit", &["prepared", "@", "commit", "two-phase"]).on(Found::InDoubt),
-    writes("prepared abort", &["prepared", "@", "abort", "two-phase"]).on(Found::InDoubt),
+    writes("prepared commit", &["prepared", "commit", "@", "two-phase"]).on(Found::InDoubt),
+    writes("prepared abort", &["prepared", "abort", "@", "two-phase"]).on(Found::InDoubt),
     writes("put after a crash", &["put", "@", "t", "k0050", "x"]).on(Found::Broken),
 ];
 
@@ -222,7 +222,7 @@ impl Place {
     fn state(&self, env: &str, found: Found) -> Result<String, String> {
         let mut state = self.must(&["dump", env])?;
         if let Found::InDoubt = found {
-            let in_doubt = self.must(&["prepared", env, "list"])?;
+            let in_doubt = self.must(&["prepared", "list", env])?;
             state.extend(in_doubt.lines().filter_map(|line| line.split('\t').next()));
         }
         Ok(state)

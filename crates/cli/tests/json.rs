@@ -59,11 +59,6 @@ impl Page {
 
     /// The section on what is run by these words.
     fn section(&self, words: &[&str]) -> usize {
-        // Its directory comes before its own commands.
-        let of_prepared = |words: &[&str]| [words[0], words[words.len().min(3) - 1]].join(" ");
-        if words[0] == "prepared" {
-            return self.of_command[&of_prepared(words)];
-        }
         let of = |count: usize| self.of_command.get(&words[..count.min(words.len())].join(" "));
         *of(3).or_else(|| of(2)).or_else(|| of(1)).unwrap_or_else(|| panic!("docs/json.md has no section on {words:?}"))
     }
@@ -194,10 +189,10 @@ const RUNS: &[(&str, &str, i32)] = &[
     ("changes shop --forget feed", "", 0),
     ("changes shop --forget feed", "", 1),
     ("shell shop", "begin\nput fruit lime green\nprepare order-7\n", 0),
-    ("prepared shop list", "", 0),
+    ("prepared list shop", "", 0),
     ("verify shop", "", 0),
-    ("prepared shop commit order-7", "", 0),
-    ("prepared shop abort order-7", "", 1),
+    ("prepared commit shop order-7", "", 0),
+    ("prepared abort shop order-7", "", 1),
     (
         "shell shop",
         "tables\nget fruit lime\nget fruit plum\ndel fruit lime\ncount fruit\nscan fruit\nstat\nverify\nbegin a\n\
@@ -341,8 +336,8 @@ fn same_outside(line: &str) -> Option<&'static str> {
         "unindex" => "index drop",
         "lookup" => "index lookup",
         "insert" => "put",
-        "in-doubt" => "prepared shop list",
-        "decide" => "prepared shop commit",
+        "in-doubt" => "prepared list shop",
+        "decide" => "prepared commit shop",
         same => {
             *["tables", "rename", "put", "get", "del", "scan", "stat", "changes", "checkpoint", "compact", "verify"]
                 .iter()

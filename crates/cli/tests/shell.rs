@@ -609,7 +609,7 @@ fn json_in_the_shell_has_the_members_of_the_command_line() {
         ("tables", &["tables", "env"]),
         ("scan t", &["scan", "env", "t"]),
         ("lookup t i", &["index", "lookup", "env", "t", "i"]),
-        ("in-doubt", &["prepared", "env", "list"]),
+        ("in-doubt", &["prepared", "list", "env"]),
     ] {
         let told = parse(&place.run(&["shell", "env", "--json"], inside).lines[0]);
         let lines: Vec<_> = place.run(&[outside, &["--json"]].concat(), "").lines.iter().map(parse).collect();

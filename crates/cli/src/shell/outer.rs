@@ -244,10 +244,8 @@ fn line(session: &Session, words: &[OuterWord]) -> Vec<OsString> {
             continue;
         }
         is_placed |= BY_NAME.contains(&word) && no == 0;
-        // `backup verify` names a place of its own and `index list` comes before it, `prepared DIR list` does not.
-        let may_be_sub =
-            no == 0 || command.is_args_conflicts_with_subcommands_set() || command.get_positionals().next().is_none();
-        let sub = command.find_subcommand(word).filter(|_| may_be_sub && !is_quoted);
+        // The directory comes behind the commands of a command: `index list DIR`.
+        let sub = command.find_subcommand(word).filter(|_| !is_quoted);
         match sub {
             Some(sub) if !is_placed => command = sub,
             _ if !is_placed && takes_place(command) => {
