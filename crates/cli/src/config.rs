@@ -78,6 +78,7 @@ fn check(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
         }
         Err(Error::Setting { name, what }) => vec![(None, name, what)],
         Err(error @ Error::WrongPageSize { .. }) => vec![(None, "page_bytes".to_owned(), error.to_string())],
+        Err(error @ Error::InsideEnvironment { .. }) => vec![(None, "archive_dir".to_owned(), error.to_string())],
         Err(other) => return Err(other.into()),
     };
     for (line, setting, what) in &problems {

@@ -3,7 +3,6 @@
 //! H1. Every command that is shown has an entry in [`HELP`]. `tests/help.rs` runs all examples, in the environment that
 //!     its script makes.
 
-
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};

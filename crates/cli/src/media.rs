@@ -1,6 +1,6 @@
 //! What outlives a disk: backup, restore, repair, archive.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use ledgerstone::{
@@ -150,32 +150,11 @@ fn open_log(dir: &Path) -> anyhow::Result<LogDirectory> {
     LogDirectory::open(dir).with_context(|| format!("cannot read the log in {}", dir.display()))
 }
 
-/// Refuses a backup inside the environment: whatever takes the one takes the other.
-fn check_is_outside(target: &Path, dir: &Path) -> anyhow::Result<()> {
-    // Part by part, since the last ones need not be there yet.
-    let mut there = PathBuf::new();
-    for part in std::path::absolute(target)?.components() {
-        match part {
-            Component::ParentDir => drop(there.pop()),
-            part => there.push(part),
-        }
-        there = there.canonicalize().unwrap_or(there);
-    }
-    let is_inside = dir.canonicalize().is_ok_and(|dir| there.starts_with(dir));
-    anyhow::ensure!(
-        !is_inside,
-        "{} is in the directory of the environment, and would be lost with it: name a place outside {}",
-        target.display(),
-        dir.display()
-    );
-    Ok(())
-}
-
 fn backup_take(args: &BackupArgs, dir: &Path, target: &str, output: &Output) -> anyhow::Result<Outcome> {
-    if target != "-" {
-        check_is_outside(Path::new(target), dir)?;
-    }
     let env = open(&DirArgs { dir: dir.to_path_buf(), cache: None }, output)?;
+    if target != "-" {
+        env.check_is_outside(target)?;
+    }
     let options = BackupOptions::default().incremental(args.incremental).bytes_per_second(args.rate.unwrap_or(0));
     let mut bar = Progress::new(output);
     let mut done = (0, 0);

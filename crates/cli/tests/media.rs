@@ -41,6 +41,31 @@ fn a_backup_is_not_taken_into_the_environment() {
 }
 
 #[test]
+fn an_archive_is_not_made_in_the_environment() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = dir.path();
+    ok(&["init", "env"], at);
+    let settings = at.join("env/ledgerstone.toml");
+    let refused = |args: &[&str]| {
+        let output = run(args, at);
+        let told = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(2), "{args:?}: {told}");
+        assert!(told.contains("is in the directory of the environment, and would be lost with it"), "{args:?}: {told}");
+    };
+    for place in ["archive", ".", "../env/log/../archive"] {
+        std::fs::write(&settings, format!("archive_dir = \"{place}\"\n")).unwrap();
+        refused(&["put", "env", "t", "k", "v"]);
+        refused(&["config", "env"]);
+        refused(&["archive", "env"]);
+        assert_eq!(code(&["config", "env", "--check"], at), 1);
+    }
+    std::fs::remove_file(&settings).unwrap();
+    refused(&["archive", "env", "--archive", "env/archive", "--now"]);
+    ok(&["archive", "env", "--archive", "environment", "--now"], at);
+    assert!(!at.join("env/archive").exists());
+}
+
+#[test]
 fn what_was_backed_up_is_restored_at_the_moment_that_was_asked_for() {
     let dir = tempfile::tempdir().unwrap();
     let at = dir.path();

@@ -501,7 +501,7 @@ settings! {
     }
 
     /// Directory to which segments of the log are copied before they are given up, as seen from the environment's
-    /// directory; empty: none. Each environment needs its own.
+    /// directory, and outside of it; empty: none. Each environment needs its own.
     archive_dir: String {
         default: String::new(),
         unit: Count,

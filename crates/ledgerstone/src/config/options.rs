@@ -1,6 +1,7 @@
 //! How to open an environment: the settings of `config`, and what only code can say.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use ledgerstone_disk::Disk;
@@ -68,6 +69,8 @@ pub struct Options {
     pub(crate) config: Config,
     /// What `ledgerstone.toml` says, once it was read.
     pub(crate) file: Config,
+    /// The environment's, once it is known.
+    pub(crate) directory: Option<PathBuf>,
     pub(crate) create: bool,
     pub(crate) read_only: bool,
     pub(crate) has_background_threads: bool,
@@ -89,6 +92,7 @@ impl Default for Options {
         Options {
             config: Config::default(),
             file: Config::default(),
+            directory: None,
             create: true,
             read_only: false,
             has_background_threads: true,

@@ -603,6 +603,16 @@ pub enum Error {
         /// The directory.
         path: String,
     },
+    /// A backup or an archive was to go into the environment's own directory.
+    #[error(
+        "{path} is in the directory of the environment, and would be lost with it: name a place outside {environment}"
+    )]
+    InsideEnvironment {
+        /// Where it was to go.
+        path: String,
+        /// The environment's directory.
+        environment: String,
+    },
     /// The moment to restore lies outside of what backup and log hold.
     #[error("this moment cannot be restored: {what}")]
     MomentNotInBackup {

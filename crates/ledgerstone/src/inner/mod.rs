@@ -7,9 +7,11 @@ mod files;
 mod handles;
 mod keeping;
 mod latched;
+mod outside;
 mod tables;
 mod undecided;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -31,6 +33,7 @@ use crate::keeper::{Keepers, LogKeeper, Positions};
 pub(crate) use bell::{Bell, PERIOD_NS};
 pub(crate) use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
 pub(crate) use handles::Handles;
+pub(crate) use outside::check_is_outside;
 pub use undecided::InDoubt;
 pub(crate) use undecided::{Undecided, Waiting, printable};
 
@@ -40,6 +43,8 @@ pub(crate) const CLOSED: &str = "the environment was closed";
 /// Everything behind a handle.
 pub(crate) struct Inner {
     pub(crate) disk: Arc<dyn Disk>,
+    /// If it is a directory of the system.
+    pub(crate) directory: Option<PathBuf>,
     /// Around `disk`. It has the lock from open to close.
     pub(crate) fence: Arc<Fence>,
     pub(crate) engine: Arc<Engine>,

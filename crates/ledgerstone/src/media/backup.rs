@@ -38,6 +38,7 @@ use ledgerstone_recovery::backup::{BackupDisk, BackupError, BackupFile, Take, Ta
 
 use crate::environment::open::new_id;
 use crate::flow::{Flow, MediaProgress, Tell, telling};
+use crate::inner::check_is_outside;
 use crate::keeper::Archive;
 use crate::{Environment, Error};
 
@@ -131,9 +132,9 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::LogGone`] for an incremental backup that comes too late: take a full one, take them more often, or keep
-    /// an archive. [`Error::BackupUnderWay`], where the file system has locks. [`Error::TargetNotEmpty`] if the
-    /// directory is that of an environment. [`Error::Corrupt`] if a page is damaged. A failure of the disk. A backup
-    /// that failed does not look like a backup.
+    /// an archive. [`Error::BackupUnderWay`], where the file system has locks. [`Error::InsideEnvironment`],
+    /// [`Error::TargetNotEmpty`] if the directory is that of another environment. [`Error::Corrupt`] if a page is
+    /// damaged. A failure of the disk. A backup that failed does not look like a backup.
     pub fn backup(&self, directory: impl AsRef<Path>, options: BackupOptions) -> Result<BackupInfo, Error> {
         self.backup_with(directory, options, |_| ())
     }
@@ -148,7 +149,19 @@ impl Environment {
         options: BackupOptions,
         progress: impl FnMut(BackupProgress) -> F,
     ) -> Result<BackupInfo, Error> {
-        self.backup_on(Arc::new(FileDisk::new(directory.as_ref())), options, progress)
+        let directory = directory.as_ref();
+        self.check_is_outside(directory)?;
+        self.backup_on(Arc::new(FileDisk::new(directory)), options, progress)
+    }
+
+    /// Refuses a place in the environment's own directory: what is there is lost with the environment. The calls that
+    /// take a directory for a backup or an archive ask this themselves. It is for programs that open a file for
+    /// [`Environment::backup_to`].
+    ///
+    /// # Errors
+    /// [`Error::InsideEnvironment`]. A failure of the system.
+    pub fn check_is_outside(&self, place: impl AsRef<Path>) -> Result<(), Error> {
+        self.inner().directory.as_ref().map_or(Ok(()), |own| check_is_outside(place.as_ref(), own))
     }
 
     /// The same, into the root directory of any [`Disk`].

@@ -152,6 +152,7 @@ impl Parts {
         }
         Ok(Inner {
             disk,
+            directory: options.directory.clone(),
             fence,
             checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
             work_latch: region.handle_slice(region.alloc::<Latch>(workers.len().max(1) as u64, 8)?)?,

@@ -9,6 +9,7 @@ use ledgerstone_log::{CONTROL_PATH, ControlFile};
 use crate::Error;
 use crate::config::{Config, Effective, Maker, Options};
 use crate::environment::Environment;
+use crate::inner::check_is_outside;
 
 impl Options {
     /// Opens the environment in directory `path`, recovering it if it was not closed in order. Makes the directory and
@@ -26,7 +27,8 @@ impl Options {
     /// there is a settings file, and the program was built without the feature `settings-file`.
     ///
     /// For the files: [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Corrupt`], [`Error::ControlFile`],
-    /// [`Error::LockFileMissing`], [`Error::ArchiveOfAnother`]. [`Error::UnknownOperation`] if the environment needs a
+    /// [`Error::LockFileMissing`]. [`Error::ArchiveOfAnother`], [`Error::InsideEnvironment`] for the archive.
+    /// [`Error::UnknownOperation`] if the environment needs a
     /// structure that is not registered. [`Error::Disk`] for any other failure of the disk.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
         let path = path.as_ref();
@@ -44,9 +46,12 @@ impl Options {
         }
         let mut options = self;
         options.file = Config::read(path)?;
+        options.directory = path.canonicalize().ok();
         let archive = options.effective(None).map(|effective| effective.archive_dir).unwrap_or_default();
         if options.archive.is_none() && !archive.is_empty() {
-            options.archive = Some(Maker::of_archive(Arc::new(FileDisk::new(path.join(archive)))));
+            let archive = path.join(archive);
+            check_is_outside(&archive, path)?;
+            options.archive = Some(Maker::of_archive(Arc::new(FileDisk::new(archive))));
         }
         let sync_method = options.config.sync_method.or(options.file.sync_method).unwrap_or_default();
         options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
@@ -59,7 +64,7 @@ impl Options {
     ///
     /// # Errors
     /// [`Error::Setting`], [`Error::SettingsFile`], [`Error::NotBuilt`], [`Error::WrongPageSize`],
-    /// [`Error::NewerFormat`], [`Error::Corrupt`], or a failure of the disk.
+    /// [`Error::InsideEnvironment`], [`Error::NewerFormat`], [`Error::Corrupt`], or a failure of the disk.
     pub fn settings_in(mut self, path: impl AsRef<Path>) -> Result<Effective, Error> {
         let path = path.as_ref();
         self.file = Config::read(path)?;
@@ -70,7 +75,11 @@ impl Options {
         } else {
             None
         };
-        self.effective(fixed)
+        let effective = self.effective(fixed)?;
+        if self.archive.is_none() && !effective.archive_dir.is_empty() {
+            check_is_outside(&path.join(&effective.archive_dir), path)?;
+        }
+        Ok(effective)
     }
 
     /// Opens an environment on any [`Disk`]: a simulated one in tests, one of your own.
