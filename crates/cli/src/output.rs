@@ -11,6 +11,8 @@ use std::fmt::Write as _;
 use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use ledgerstone_probe::Unit;
+use ledgerstone_probe::show::quantity;
 use serde_json::Value;
 
 use crate::text::readable;
@@ -264,20 +266,14 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { plural })
 }
 
-/// Bytes for people: `1.5 MiB`.
+/// Bytes in the unit that fits, as everywhere in what the command prints: `1.50 KiB`.
 pub(crate) fn bytes_readable(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["bytes", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} bytes") } else { format!("{value:.1} {}", UNITS[unit]) }
+    quantity(Unit::Bytes, bytes as f64)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{bytes_readable, counted, escaped, is_harmless, json_text, write_escaped};
+    use super::{counted, escaped, is_harmless, json_text, write_escaped};
 
     #[test]
     fn numbers_that_a_double_does_not_hold_are_strings() {
@@ -328,13 +324,5 @@ mod tests {
         check(1, "index", "1 index");
         check(2, "index", "2 indexes");
         check(7, "large value", "7 large values");
-    }
-
-    #[test]
-    fn sizes_are_shown_in_the_largest_unit_below_them() {
-        assert_eq!(bytes_readable(1023), "1023 bytes");
-        assert_eq!(bytes_readable(1536), "1.5 KiB");
-        assert_eq!(bytes_readable(64 << 20), "64.0 MiB");
-        assert_eq!(bytes_readable(u64::MAX), "16777216.0 TiB");
     }
 }

@@ -803,7 +803,7 @@ fn numbers_and_bounds_that_mean_nothing_are_said_to() {
         let is_size = name.contains("_bytes") && shown.parse::<f64>().is_ok();
         assert!(!is_size, "{name} is shown as {shown}, without a unit");
     }
-    assert_eq!(value(&stat, "settings.feed_log_bytes_max").as_deref(), Some("1.0 GiB"));
+    assert_eq!(value(&stat, "settings.feed_log_bytes_max").as_deref(), Some("1 GiB"));
     let exact = shell.run("stat @ --bytes").out;
     assert_eq!(value(&exact, "settings.feed_log_bytes_max").as_deref(), Some("1073741824"));
     let said = shell.run("scan @ t --from z --to a");

@@ -8,6 +8,8 @@
 //! the copy takes time between reservation and publication. And one CRC is compared with many incarnations when the end
 //! of the log is examined.
 
+use ledgerstone_region::Random;
+
 use crate::EnvironmentId;
 
 /// The word of one environment and one incarnation.
@@ -72,13 +74,11 @@ impl Seals {
     }
 }
 
-/// The finalizer of SplitMix64 (Steele, Lea and Flood 2014): every bit of the input changes half of the output.
+/// Every bit of the input changes half of the output. The seals in the log are made of this for good, as seeds are
+/// written down for good.
 #[inline]
 fn scramble(word: u64) -> u64 {
-    let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
+    Random::new(word).number()
 }
 
 #[cfg(test)]

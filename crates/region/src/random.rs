@@ -6,6 +6,7 @@ pub struct Random(u64);
 
 impl Random {
     /// The stream of a seed.
+    #[inline]
     #[must_use]
     pub const fn new(seed: u64) -> Random {
         Random(seed)
