@@ -11,7 +11,8 @@
 pub mod counter_list;
 pub mod increment;
 
-/// The README's example, compiled with the documentation's tests.
+/// The examples of pages, compiled and run with the documentation's tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
-struct Readme;
+#[doc = include_str!("../../docs/operations.md")]
+struct Pages;

@@ -58,3 +58,8 @@ pub type Lba = u32;
 
 /// A transaction, as it stands in spare areas. 0 is none.
 pub type Xid = u32;
+
+/// The example of the page, compiled with the documentation's tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/flash.md")]
+struct Page;

@@ -14,6 +14,8 @@ mod locality;
 mod lock;
 mod message;
 mod schedule;
+#[cfg(test)]
+mod sleep;
 mod strategy;
 
 /// All of them. A new one is a file in this folder and a line here.
