@@ -1,7 +1,7 @@
 //! Names and bytes as messages show them: on one line, and so that different bytes look different.
 //!
-//! Text is shown as it is. Of everything else, and of the characters that a terminal obeys, each byte is `\xNN`, but for
-//! `\n`, `\t`, `\r` and `\\`.
+//! Text is shown as it is. Of everything else, and of the characters that a terminal obeys, each byte is `\xNN`, but
+//! for `\n`, `\t`, `\r` and `\\`.
 //!
 //! It stands in the lowest crate whose messages have names in them. All messages above use it, so that a name is
 //! spelled the same wherever it is seen, and as the shell reads it.
