@@ -141,8 +141,8 @@ impl Environment {
         self.compact_with(|_| ())
     }
 
-    /// The same. `progress` is called before each step, and may end the compaction there ([`Flow`]). What was done until
-    /// then stays done, so the call returns a report, which says so ([`CompactReport::was_cancelled`]).
+    /// The same. `progress` is called before each step, and may end the compaction there ([`Flow`]). What was done
+    /// until then stays done, so the call returns a report, which says so ([`CompactReport::was_cancelled`]).
     ///
     /// # Errors
     /// As [`Environment::compact`].

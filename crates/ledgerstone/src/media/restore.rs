@@ -92,8 +92,8 @@ impl Backup {
         self.restore_with(target, to, logs, |_| ())
     }
 
-    /// The same. `progress` is called repeatedly, and may end the restore ([`Flow`]). As after every error, the target then has no
-    /// files, though it may have an empty directory, and can be restored into again.
+    /// The same. `progress` is called repeatedly, and may end the restore ([`Flow`]). As after every error, the target
+    /// then has no files, though it may have an empty directory, and can be restored into again.
     ///
     /// # Errors
     /// As [`Backup::restore`], and [`Error::Cancelled`].

@@ -28,7 +28,8 @@ pub trait Value: AsValue<Self> + Sized {
 }
 
 /// What stands for a value of type `V` in a call: the value itself, a reference to it, or what it lends, such as `str`
-/// for `String`. All have the same bytes. `None` needs its type (`None::<&str>`), as in a key ([`AsKey`](super::AsKey)).
+/// for `String`. All have the same bytes. `None` needs its type (`None::<&str>`), as in a key
+/// ([`AsKey`](super::AsKey)).
 #[diagnostic::on_unimplemented(
     message = "`{Self}` does not stand for a value of type `{V}`",
     note = "a table takes values of its own type, references to them, and what they lend, such as `&str` for `String`"
