@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use comfy_table::{Table, presets};
 use ledgerstone::config::CONFIG_FILE;
-use ledgerstone::{BytesTable, CompactPhase, Environment, Error, Problem, Skipped, TableTypes, VerifyReport, quoted};
+use ledgerstone::{BytesTable, CompactPhase, Environment, Error, Problem, Quoted, Skipped, TableTypes, VerifyReport};
 use ledgerstone_bench::{self as bench, Recovery};
 use serde_json::{Value, json};
 
@@ -62,7 +62,10 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
     }
     anyhow::ensure!(!args.dir.is_file(), "{dir} is a file, not a directory");
     if let Some(name) = stranger_in(&args.dir)? {
-        anyhow::bail!("{dir} is not empty, it holds {}; name a new directory or an empty one", quoted(&name));
+        anyhow::bail!(
+            "{dir} is not empty, it holds {}; name a new directory or an empty one",
+            Quoted(name.as_encoded_bytes())
+        );
     }
     let mut options = Environment::options();
     if let Some(bytes) = args.page {
