@@ -576,7 +576,6 @@ fn a_restore_takes_away_nothing_that_it_has_not_made() {
                     other = Some(Some(env));
                 }
             }
-            go_on
         });
         match is_closed {
             false => assert!(matches!(refused, Err(Error::AlreadyOpen { .. })), "{refused:?}"),
