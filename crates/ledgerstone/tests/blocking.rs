@@ -9,10 +9,11 @@ const ROOMS: [&str; 7] = ["environment", "extend", "feed", "keeper", "media", "t
 
 /// They wait neither for locks nor for the disk, except `savepoint` and `release`, which wait for another thread's call
 /// of the same transaction only, as all its calls do.
-const WAIT_FOR_NOTHING: [&str; 9] = [
+const WAIT_FOR_NOTHING: [&str; 10] = [
     "environment/transact.rs begin",
     "environment/transact.rs begin_with",
     "environment/transact.rs snapshot",
+    "table/entry.rs key",
     "table/index/read.rs index",
     "table/index/typed.rs index",
     "transaction/savepoint.rs release",
@@ -64,7 +65,7 @@ fn each_call_that_may_block_says_so() {
                 let call = format!("{file} {name}");
                 let says = doc.contains("(crate#what-blocks)") || doc.contains("# Blocking");
                 said += u32::from(says);
-                let may_fail = head.split_once("->").is_some_and(|(_, back)| back.trim_start().starts_with("Result<"));
+                let may_fail = head.rsplit_once("->").is_some_and(|(_, back)| back.trim_start().starts_with("Result<"));
                 if may_fail && says == WAIT_FOR_NOTHING.contains(&call.as_str()) {
                     silent.push(call);
                 }

@@ -144,6 +144,8 @@ impl Environment {
     /// The same. `progress` is called before each step, and may end the compaction there ([`Flow`]). What was done
     /// until then stays done, so the call returns a report, which says so ([`CompactReport::was_cancelled`]).
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Environment::compact`].
     pub fn compact_with<F: Flow>(

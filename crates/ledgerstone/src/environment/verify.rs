@@ -91,6 +91,8 @@ impl Environment {
     /// Verifies the whole environment: checksums, structures, indexes against their tables, reachability, and space.
     /// Writers wait meanwhile.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// Conflicts. Damage is not an error here, but is in the report.
     pub fn verify(&self) -> Result<VerifyReport, Error> {

@@ -141,6 +141,8 @@ impl Environment {
 
     /// The same. `progress` is called after each piece, and may give the backup up ([`Flow`]).
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Environment::backup`], and [`Error::Cancelled`].
     pub fn backup_with<F: Flow>(
@@ -157,6 +159,8 @@ impl Environment {
     /// Refuses a place in the environment's own directory: what is there is lost with the environment. The calls that
     /// take a directory for a backup or an archive ask this themselves. It is for programs that open a file for
     /// [`Environment::backup_to`].
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::InsideEnvironment`]. A failure of the system.
@@ -458,6 +462,8 @@ impl Backup {
 
     /// The same. `progress` is called repeatedly, with the bytes of the chain that is being checked, and may end the
     /// verification ([`Flow`]).
+    ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`Backup::verify`], and [`Error::Cancelled`].

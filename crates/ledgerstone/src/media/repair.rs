@@ -179,6 +179,8 @@ impl Backup {
 
     /// The same. `progress` is called repeatedly, and may end the repair ([`Flow`]). Nothing has changed then.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Backup::repair`], and [`Error::Cancelled`].
     pub fn repair_with<F: Flow>(

@@ -95,6 +95,8 @@ impl Backup {
     /// The same. `progress` is called repeatedly, and may end the restore ([`Flow`]). As after every error, the target
     /// then has no files, though it may have an empty directory, and can be restored into again.
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Backup::restore`], and [`Error::Cancelled`].
     pub fn restore_with<F: Flow>(

@@ -244,6 +244,8 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # }
     /// ```
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`BytesTable::sorted_loader`].
     pub fn sorted_loader(&self) -> Result<TypedSortedLoader<K, V>, Error> {
@@ -437,6 +439,8 @@ impl<K, V> TypedRange<K, V> {
     /// # }
     /// ```
     ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`Range::for_each_ref`].
     pub fn for_each_ref(self, f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), Error> {
@@ -481,6 +485,8 @@ impl<K, V> std::fmt::Debug for TypedSortedLoader<K, V> {
 impl<K: Key, V: Value> TypedSortedLoader<K, V> {
     /// The next record.
     ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`SortedLoader::push`], and [`Error::NotEncodable`]. A record that has no encoding can be left out.
     pub fn push(&mut self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
@@ -498,6 +504,8 @@ impl<K: Key, V: Value> TypedSortedLoader<K, V> {
     }
 
     /// Ends the load, and returns a handle that sees the records. See [`SortedLoader::finish`].
+    ///
+    /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// As [`SortedLoader::finish`].

@@ -84,6 +84,8 @@ impl ArchiveDirectory {
 
     /// The same. `progress` is called repeatedly, and may end the verification ([`Flow`]).
     ///
+    /// Takes as long as its work, and waits for the disk: see [what blocks](crate#what-blocks).
+    ///
     /// # Errors
     /// As [`ArchiveDirectory::verify`], and [`Error::Cancelled`].
     pub fn verify_with<F: Flow>(
