@@ -3,16 +3,18 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::*;
-use ledgerstone::{Durability, Environment, Error, Lsn, TransactionOptions, Xid};
+use ledgerstone::{BackupOptions, Durability, Environment, Error, Lsn, TransactionOptions, Xid};
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 use ledgerstone_log::{ControlFile, Log, LogConfig, LogScan, NewRecord, RecordKind};
 use ledgerstone_page::{OpId, PageId};
 use ledgerstone_region::Region;
+use ledgerstone_region::sync::{self, Scheduler};
 
 const EIO: DiskErrorKind = DiskErrorKind::Io(5);
 
@@ -158,6 +160,77 @@ fn a_log_that_has_filled_the_disk_is_given_up_when_it_refuses() {
         assert!(matches!(error, Error::ReadOnly { .. }), "{error:?}");
         assert!(std::time::Instant::now() < deadline, "still refused: {error}");
         std::thread::yield_now();
+    }
+}
+
+/// Who keeps the log, and does something meanwhile.
+type Holder = (&'static str, fn(&Environment, &mut dyn FnMut()));
+
+const HOLDERS: [Holder; 4] = [
+    ("a transaction", |env, meanwhile| {
+        let txn = env.begin().unwrap();
+        txn.bytes("t").unwrap().put(b"held", b"1").unwrap();
+        meanwhile();
+        txn.abort().unwrap();
+    }),
+    ("a prepared transaction", |env, meanwhile| {
+        let txn = env.begin().unwrap();
+        txn.bytes("t").unwrap().put(b"held", b"1").unwrap();
+        let prepared = txn.prepare(b"global").unwrap();
+        meanwhile();
+        prepared.abort().unwrap();
+    }),
+    ("a feed", |env, meanwhile| {
+        drop(env.named_changes("far behind").unwrap());
+        meanwhile();
+        env.forget_changes("far behind").unwrap();
+    }),
+    ("a backup", |env, meanwhile| {
+        let mut meanwhile = Some(meanwhile);
+        let progress = &mut |_| {
+            meanwhile.take().into_iter().for_each(|meanwhile| meanwhile());
+            ControlFlow::Continue(())
+        };
+        env.backup_to(&mut Vec::new(), BackupOptions::default(), progress).unwrap();
+    }),
+];
+
+/// However long somebody has kept the log on a full disk: when it is given up, writes go on soon. In virtual time.
+#[test]
+fn a_full_disk_takes_writes_again_as_soon_as_nobody_keeps_the_log() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    for (who, hold) in HOLDERS {
+        let simulated = Scheduler::run(7, || {
+            let disk = SimDisk::new();
+            let env = open(&disk).unwrap();
+            env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+            env.checkpoint().unwrap();
+            let put = |n: u64| env.transact(|txn| txn.bytes("t")?.put(b"k", &[n as u8; 500]));
+            hold(&env, &mut || {
+                disk.no_space_after(disk.used_bytes() + (300 << 10));
+                until_refused(who, put);
+                let before = env.stat().unwrap().checkpoint_count;
+                for _ in 0..300 {
+                    sync::sleep_ns(SECOND_NS);
+                    assert!(put(1).is_err(), "{who} does not keep the log");
+                }
+                // Each takes some of the room that is left for rollbacks.
+                let in_vain = env.stat().unwrap().checkpoint_count - before;
+                assert!(in_vain < 12, "{who}: {in_vain} checkpoints in vain");
+            });
+            let ended_ns = sync::now_ns();
+            // Some segments.
+            for n in 0..300 {
+                while let Err(error) = put(n) {
+                    assert!(matches!(error, Error::ReadOnly { .. }), "{who}: {error:?}");
+                    let waited_ns = sync::now_ns() - ended_ns;
+                    assert!(waited_ns < 5 * SECOND_NS, "{who} has ended {waited_ns} ns ago, write {n}: {error}");
+                    sync::sleep_ns(SECOND_NS / 10);
+                }
+            }
+            env.close().unwrap();
+        });
+        simulated.unwrap_or_else(|stuck| panic!("{who}: {stuck}"));
     }
 }
 

@@ -12,11 +12,6 @@ use ledgerstone_region::sync;
 
 use crate::inner::{Inner, PERIOD_NS};
 
-/// A disk that stays full gets a checkpoint so often, and not at every refusal; the less often, the longer it is of no
-/// use.
-const MAKE_ROOM_NS_MIN: u64 = 1_000_000_000;
-const MAKE_ROOM_NS_MAX: u64 = 600_000_000_000;
-
 /// Looks for deadlocks every `period_ns` until the environment is closed or fails (LIBTP 4.1).
 pub(crate) fn detect_deadlocks(env: &Arc<Inner>, period_ns: u64) {
     while !env.bell().is_stopped_within(period_ns) && !env.engine().is_failed() {
@@ -76,10 +71,48 @@ impl Rest {
     }
 }
 
+/// When a disk that the log has filled gets a checkpoint: what that gives up is used again, and whoever was refused can
+/// try again. Each takes some of the room that is left for rollbacks. So one that would give up nothing is taken less
+/// and less often, and at once when those who keep the log keep less of it.
+#[derive(Debug)]
+struct MakeRoom {
+    looked_ns: u64,
+    /// When the last one was taken, and below what the log could be given up then.
+    made_ns: u64,
+    kept_from: Lsn,
+    pause_ns: u64,
+}
+
+impl MakeRoom {
+    const LOOK_NS: u64 = 1_000_000_000;
+    const PAUSE_NS_MAX: u64 = 600_000_000_000;
+
+    fn new() -> MakeRoom {
+        MakeRoom { looked_ns: 0, made_ns: 0, kept_from: Lsn(0), pause_ns: MakeRoom::LOOK_NS }
+    }
+
+    /// Somebody was refused: not each time is it worth a look.
+    fn is_worth_a_look(&self, now_ns: u64) -> bool {
+        now_ns.saturating_sub(self.looked_ns) >= MakeRoom::LOOK_NS
+    }
+
+    /// `kept_from`: those who keep the log need it from there on.
+    fn is_due(&mut self, now_ns: u64, kept_from: Lsn) -> bool {
+        self.looked_ns = now_ns;
+        now_ns.saturating_sub(self.made_ns) >= self.pause_ns || kept_from > self.kept_from
+    }
+
+    fn made(&mut self, now_ns: u64, has_made_room: bool, kept_from: Lsn) {
+        let longer_ns = MakeRoom::PAUSE_NS_MAX.min(self.pause_ns * 2);
+        let pause_ns = if has_made_room { MakeRoom::LOOK_NS } else { longer_ns };
+        *self = MakeRoom { looked_ns: now_ns, made_ns: now_ns, kept_from, pause_ns };
+    }
+}
+
 /// Runs until the bell says stop or the environment fails.
 pub(crate) fn keep_house(env: &Arc<Inner>) {
     let mut rest = Rest::none();
-    let (mut made_room_ns, mut make_room_pause_ns) = (0, MAKE_ROOM_NS_MIN);
+    let mut room = MakeRoom::new();
     loop {
         let asked = env.bell().wait();
         if env.engine().is_failed() {
@@ -99,18 +132,14 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
             let freed = env.reclaim(&|| !env.bell().is_stopping());
             rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
         }
-        // A disk that the log has filled: what a checkpoint gives up is used again, and a call that was refused can try
-        // again.
-        let may_make_room = sync::now_ns().saturating_sub(made_room_ns) >= make_room_pause_ns;
-        if may_make_room && env.engine().log.has_lacked_space() {
-            let oldest = env.engine().log.oldest_lsn();
-            let _ = env.checkpoint();
-            // Each takes some of the room that is left for rollbacks. While somebody holds the log, it gives nothing
-            // back.
-            let has_made_room = env.engine().log.oldest_lsn() > oldest;
-            make_room_pause_ns =
-                if has_made_room { MAKE_ROOM_NS_MIN } else { MAKE_ROOM_NS_MAX.min(make_room_pause_ns * 2) };
-            made_room_ns = sync::now_ns();
+        if room.is_worth_a_look(sync::now_ns()) && env.engine().log.has_lacked_space() {
+            env.ask_keepers();
+            if room.is_due(sync::now_ns(), env.log_is_kept_from()) {
+                let oldest = env.engine().log.oldest_lsn();
+                let _ = env.checkpoint();
+                let has_made_room = env.engine().log.oldest_lsn() > oldest;
+                room.made(sync::now_ns(), has_made_room, env.log_is_kept_from());
+            }
         }
         let _ = env.checkpoint_if_due();
     }

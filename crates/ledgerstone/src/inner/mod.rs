@@ -126,6 +126,15 @@ impl Inner {
         (self.engine.versions.oldest_snapshot(), self.engine.table.active_count())
     }
 
+    /// Where the log begins that transactions, readers of old versions, and pins need; at the earliest where it begins
+    /// now. A checkpoint can give up what lies below.
+    pub(crate) fn log_is_kept_from(&self) -> Lsn {
+        let Engine { log, table, versions, .. } = &*self.engine;
+        let tail = log.tail(); // First, as in a checkpoint (K1 there).
+        let low = [table.first_lsn_low(), versions.log_low()].into_iter().flatten().fold(tail, Lsn::min);
+        log.to_give_up(low).1
+    }
+
     /// Space that was refused where it was promised, under a page that has its place, has failed the environment: it is
     /// no reason to go on.
     pub(crate) fn say_failed(&self, error: Error) -> Error {
