@@ -431,8 +431,10 @@ fn a_lock_file_that_was_removed_lets_nobody_in() {
     env.transact(|txn| txn.bytes("t")?.put(b"k", b"2")).unwrap();
     std::fs::remove_file(&lock).unwrap();
     env.close().unwrap();
-    // Closed: nobody has it.
+    // Closed: somebody may read it.
     std::fs::remove_file(&lock).unwrap();
+    assert!(matches!(open().map(drop), Err(Error::LockFileMissing { .. })));
+    std::fs::write(&lock, b"").unwrap();
     let env = open().unwrap();
     assert_eq!(env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap().as_deref(), Some(&b"2"[..]));
 
@@ -499,4 +501,30 @@ fn one_who_has_lost_its_lock_and_reads_on_writes_no_page() {
     let found =
         env.transact(|txn| txn.bytes("hot")?.range(..)?.map(|row| Ok(row?.1[0])).collect::<Result<Vec<_>, Error>>());
     assert_eq!(found.unwrap(), [2; 60], "what the other had acknowledged");
+}
+
+#[test]
+fn a_lock_file_that_was_removed_lets_nobody_in_beside_readers() {
+    let dir = tempfile::tempdir().unwrap();
+    let lock = dir.path().join("lock");
+    let env = common::tiny().open(dir.path()).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"1")).unwrap();
+    env.close().unwrap();
+    let reader = common::tiny().read_only(true).open(dir.path()).unwrap();
+    let read = || reader.transact(|txn| txn.bytes("t")?.get(b"k"));
+    assert_eq!(read().unwrap().as_deref(), Some(&b"1"[..]));
+    std::fs::remove_file(&lock).unwrap();
+    for read_only in [false, true] {
+        let second = common::tiny().read_only(read_only).open(dir.path()).map(drop);
+        assert!(matches!(second, Err(Error::LockFileMissing { .. })), "{second:?}");
+        assert!(!lock.exists());
+    }
+    // Nor tools that write beside an environment.
+    let mended = Environment::forget_all_changes(dir.path());
+    assert!(matches!(mended, Err(Error::LockFileMissing { .. })), "{mended:?}");
+    assert_eq!(read().unwrap().as_deref(), Some(&b"1"[..]));
+    // As the error says: when nobody has it open.
+    reader.close().unwrap();
+    std::fs::write(&lock, b"").unwrap();
+    common::tiny().open(dir.path()).unwrap().close().unwrap();
 }

@@ -619,11 +619,11 @@ pub enum Error {
         /// Where it lies.
         what: String,
     },
-    /// The lock file is missing, and the environment was not closed in order. A process may still have it open, and
-    /// without the file nothing would keep others out.
+    /// The lock file is missing. A process may have the environment open, if only to read, and without the file nothing
+    /// would keep others out.
     #[error(
-        "{path} is missing, and the environment was not closed: a process may still have it open; make sure that none has, \
-         then make an empty file of that name"
+        "{path} is missing: a process may have the environment open, if only to read; make sure that none has, then make \
+         an empty file of that name"
     )]
     LockFileMissing {
         /// The file.

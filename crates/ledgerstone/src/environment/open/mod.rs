@@ -18,8 +18,9 @@
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
 //! O3. Nobody else has the environment while we are here: the lock is taken first and released last. All that the
 //!     environment does to its files goes through a fence, which gives the lock back when no write is under way and
-//!     refuses all others (N2 in `disk/fence.rs`). A lock file that is missing is made only where nobody can be; an
-//!     environment that has it open looks at each checkpoint whether it is there.
+//!     refuses all others (N2 in `disk/fence.rs`). A lock file is made with the environment, before `control`, and never
+//!     removed. Where `control` is and it is not, somebody else has removed it, and nobody gets in. Who has the
+//!     environment open for writing looks at each checkpoint whether it is there.
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 //! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read
 //!     it: the disk itself refuses to change anything. One that was not is first opened for writing, recovered and
@@ -44,7 +45,7 @@ mod with_options;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskLock, Fence, Open, ReadOnlyDisk};
-use ledgerstone_log::{CONTROL_PATH, ControlError, ControlFile, EnvironmentId};
+use ledgerstone_log::{CONTROL_PATH, ControlFile, EnvironmentId};
 use ledgerstone_op::Registry;
 use ledgerstone_region::sync;
 use ledgerstone_txn::Engine;
@@ -141,10 +142,6 @@ enum AsItIs {
 /// O5.
 fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Error> {
     let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::new(Arc::clone(disk)));
-    let needs = |why: &str| Ok(AsItIs::Needs(Error::read_only(why)));
-    if !disk.exists(LOCK)? {
-        return needs("its lock file is missing");
-    }
     let unclean = "it was not closed in order";
     let opened = fenced(&disk, |disk, fence| {
         let control = ControlFile::open_read_only(&*disk).map_err(|error| control_error(&disk, error))?;
@@ -161,15 +158,8 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
 
 /// O3.
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
-    // A process that has it open may have lost the name of what it has locked. An environment that was closed was left
-    // by everybody.
-    let is_clean = || match ControlFile::open_read_only(&**disk) {
-        Ok(control) => Ok(control.state().is_clean),
-        // What a damaged one said is not known.
-        Err(ControlError::Corrupt { .. }) => Ok(false),
-        Err(error) => Err(control_error(disk, error)),
-    };
-    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? && !is_clean()? {
+    // Whoever has it open may have lost the name of what it has locked, and those who only read leave no other trace.
+    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? {
         return Err(Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) });
     }
     disk.lock(LOCK).map_err(|error| {
