@@ -137,10 +137,9 @@ impl User {
 
     /// Any level and durability.
     fn options(&mut self) -> TransactionOptions {
-        let levels = [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted];
         let durabilities = [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile];
         TransactionOptions {
-            isolation: Some(self.random.pick(&levels)),
+            isolation: Some(self.random.pick(&Isolation::ALL)),
             durability: Some(self.random.pick(&durabilities)),
             ..TransactionOptions::default()
         }

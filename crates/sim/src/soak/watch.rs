@@ -1,5 +1,8 @@
 //! What is measured while everything runs (Q1 to Q3).
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -27,17 +30,79 @@ const BOUNDS: [(&str, u64); 6] = [
 ];
 /// The log's length among those.
 const LOG: usize = 2;
-/// Buckets of latencies: each twice as long as the one before, from a microsecond on.
-const BUCKET_COUNT: usize = 32;
 /// Tenths of the time.
 const PART_COUNT: usize = 10;
+/// The tenths that are compared (Q2). In the first, everything is new.
+const EARLY: [usize; 2] = [1, 2];
+const LATE: [usize; 2] = [8, 9];
+/// Of a shorter time, 99.9 % mean nothing.
+const JUDGED_COUNT_MIN: u64 = 2_000;
+
+/// What Q2 asks of one percentile. It creeps if it is so many times as long in each late tenth as in any early one, and
+/// takes longer than so many syncs do in those late tenths. Other programs that keep the machine busy for a while make
+/// some tenths slow, and syncs with them.
+struct Creep {
+    name: &'static str,
+    permille: u64,
+    times_max: u64,
+    syncs_min: u64,
+}
+
+const CREEPS: [Creep; 2] = [
+    Creep { name: "p50", permille: 500, times_max: 8, syncs_min: 2 },
+    Creep { name: "p999", permille: 999, times_max: 8, syncs_min: 20 },
+];
+
+/// How long something took, in buckets: four from each power of two microseconds to the next.
+struct Histogram([AtomicU64; Histogram::BUCKET_COUNT]);
+
+impl Histogram {
+    const BUCKET_COUNT: usize = 4 * 40;
+
+    fn new() -> Histogram {
+        Histogram(std::array::from_fn(|_| AtomicU64::new(0)))
+    }
+
+    fn note(&self, took: Duration) {
+        let us = took.as_micros() as u64;
+        let bucket = match us.checked_ilog2() {
+            Some(power) if power >= 2 => 4 * power as usize + (us >> (power - 2)) as usize - 4,
+            _ => us as usize,
+        };
+        self.0[bucket.min(Histogram::BUCKET_COUNT - 1)].fetch_add(1, Relaxed);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.iter().map(|count| count.load(Relaxed)).sum()
+    }
+
+    /// The upper end, in microseconds, of the bucket below which so many of a thousand lie. 0 if there are none.
+    fn percentile_us(&self, permille: u64) -> u64 {
+        let wanted = self.count() * permille / 1000;
+        let mut seen = 0;
+        for (no, count) in self.0.iter().enumerate() {
+            seen += count.load(Relaxed);
+            if seen > wanted {
+                return if no < 8 { no as u64 + 1 } else { (no as u64 % 4 + 5) << (no / 4 - 2) };
+            }
+        }
+        0
+    }
+}
+
+/// What took how long in one tenth of the time.
+struct Part {
+    short: Histogram,
+    syncs: Histogram,
+}
 
 pub(super) struct Watch {
     env_dir: PathBuf,
     began: Instant,
     whole: Duration,
-    /// Latencies of short transactions, for each tenth of the time.
-    latencies: Vec<[AtomicU64; BUCKET_COUNT]>,
+    /// Short transactions, and syncs of a file beside the environment.
+    parts: Vec<Part>,
+    sync_file: File,
     /// When each user's call began, in milliseconds since the beginning; 0: it has none.
     calls: Vec<AtomicU64>,
     most: Mutex<[u64; BOUNDS.len()]>,
@@ -51,19 +116,21 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub(super) fn new(dir: &Path, whole: Duration, user_count: usize) -> Watch {
-        Watch {
+    /// Makes a file in `dir` for its own use.
+    pub(super) fn new(dir: &Path, whole: Duration, user_count: usize) -> io::Result<Watch> {
+        Ok(Watch {
             env_dir: dir.join("env"),
             began: Instant::now(),
             whole,
-            latencies: (0..PART_COUNT).map(|_| std::array::from_fn(|_| AtomicU64::new(0))).collect(),
+            parts: (0..PART_COUNT).map(|_| Part { short: Histogram::new(), syncs: Histogram::new() }).collect(),
+            sync_file: File::create(dir.join("synced"))?,
             calls: (0..user_count).map(|_| AtomicU64::new(0)).collect(),
             most: Mutex::new([0; BOUNDS.len()]),
             log_held_by: Mutex::default(),
             backup: Mutex::default(),
             told: Mutex::new(None),
             problems: Mutex::new(Vec::new()),
-        }
+        })
     }
 
     fn part(&self) -> usize {
@@ -84,8 +151,7 @@ impl Watch {
 
     /// A short transaction took so long.
     pub(super) fn note_latency(&self, took: Duration) {
-        let bucket = (64 - (took.as_micros() as u64).leading_zeros() as usize).min(BUCKET_COUNT - 1);
-        self.latencies[self.part()][bucket].fetch_add(1, Relaxed);
+        self.parts[self.part()].short.note(took);
     }
 
     pub(super) fn problem(&self, what: String) {
@@ -103,6 +169,9 @@ impl Watch {
                 println!("soak: FAILED after {} s: a call hangs", now_ms / 1000);
                 std::process::exit(1);
             }
+        }
+        if let Err(error) = self.time_a_sync() {
+            self.problem(format!("a file of its own: {error}"));
         }
         let stat = match env.stat() {
             Ok(stat) => stat,
@@ -137,6 +206,15 @@ impl Watch {
         }
     }
 
+    /// What the machine takes for a small durable write now.
+    fn time_a_sync(&self) -> io::Result<()> {
+        let began = Instant::now();
+        self.sync_file.write_all_at(&[1; 512], 0)?;
+        self.sync_file.sync_data()?;
+        self.parts[self.part()].syncs.note(began.elapsed());
+        Ok(())
+    }
+
     /// MiB of the log that a backup keeps, or one has kept that ended so lately that no checkpoint has given it up
     /// since.
     fn kept_for_backup(&self, stat: &Stat) -> u64 {
@@ -160,39 +238,33 @@ impl Watch {
             }
         }
         problems.append(&mut self.problems.lock());
-        let sum = |from: usize, to: usize| {
-            let mut all = [0u64; BUCKET_COUNT];
-            for part in &self.latencies[from..to] {
-                for (all, found) in all.iter_mut().zip(part) {
-                    *all += found.load(Relaxed);
-                }
-            }
-            all
-        };
-        let (early, late) = (sum(1, 4), sum(PART_COUNT - 3, PART_COUNT));
-        let (before, after) = (percentile_us(&early, 50), percentile_us(&late, 50));
-        counters.add("early_p50_us", before);
-        counters.add("late_p50_us", after);
-        counters.add("late_p999_us", percentile_us(&late, 999));
-        // Q2. Buckets are powers of two, and other programs run beside.
-        if after > 8 * before.max(1_000) {
-            problems.push(format!("short transactions took {before} us in the beginning and {after} us in the end"));
+        let sync_us = self.longest_us(&LATE, |part| &part.syncs, 500);
+        counters.add("late_sync_us", sync_us);
+        for creep in CREEPS {
+            self.judge_creep(&creep, sync_us, counters, problems);
         }
     }
-}
 
-/// The upper end of the bucket below which so many of a hundred (or of a thousand, from 100 on) lie.
-fn percentile_us(buckets: &[u64; BUCKET_COUNT], share: u64) -> u64 {
-    let whole = if share < 100 { 100 } else { 1000 };
-    let wanted = buckets.iter().sum::<u64>() * share / whole;
-    let mut seen = 0;
-    for (no, count) in buckets.iter().enumerate() {
-        seen += count;
-        if seen > wanted {
-            return 1 << no;
+    /// Q2.
+    fn judge_creep(&self, creep: &Creep, sync_us: u64, counters: &mut Counters, problems: &mut Vec<String>) {
+        let Creep { name, permille, times_max, syncs_min } = *creep;
+        let before = self.longest_us(&EARLY, |part| &part.short, permille);
+        let after = LATE.map(|part| self.parts[part].short.percentile_us(permille)).into_iter().min().unwrap_or(0);
+        counters.add(&format!("early_{name}_us"), before);
+        counters.add(&format!("late_{name}_us"), after);
+        let is_enough = EARLY.iter().chain(&LATE).all(|&part| self.parts[part].short.count() >= JUDGED_COUNT_MIN);
+        if is_enough && after > times_max * before && after > syncs_min * sync_us {
+            problems.push(format!(
+                "the {name} of short transactions was {before} us in the beginning and {after} us in the end, \
+                 when a sync took {sync_us} us"
+            ));
         }
     }
-    0
+
+    /// The longest that such a percentile is in one of these tenths.
+    fn longest_us(&self, parts: &[usize], what: impl Fn(&Part) -> &Histogram, permille: u64) -> u64 {
+        parts.iter().map(|&part| what(&self.parts[part]).percentile_us(permille)).max().unwrap_or(0)
+    }
 }
 
 /// Who keeps the log, and how many MiB of it.
@@ -226,7 +298,8 @@ mod tests {
     use super::*;
 
     fn watch() -> Watch {
-        Watch::new(Path::new("nowhere"), Duration::from_secs(0), 1)
+        let dir = tempfile::tempdir().unwrap(); // Its file may go.
+        Watch::new(dir.path(), Duration::from_secs(0), 1).unwrap()
     }
 
     #[test]
@@ -242,14 +315,64 @@ mod tests {
     }
 
     #[test]
-    fn latencies_that_creep_are_a_problem() {
+    fn percentiles_are_the_upper_ends_of_their_buckets() {
+        for us in [0, 1, 3, 4, 7, 8, 63, 64, 65, 1_000, 1_000_000] {
+            let took = Histogram::new();
+            (0..1_000).for_each(|_| took.note(Duration::from_micros(us)));
+            took.note(Duration::from_secs(1_000_000));
+            let (median, p999) = (took.percentile_us(500), took.percentile_us(999));
+            assert!(median > us && median <= us + us / 4 + 1, "{us}: {median}");
+            assert_eq!(median, p999);
+        }
+    }
+
+    /// What is said of short transactions that take so many microseconds in each tenth, one in 100 of them ten times as
+    /// long, and of syncs that take 1 ms but for some tenths.
+    fn problems_of(us: [u64; PART_COUNT], slow_syncs: &[usize]) -> Vec<String> {
         let watch = watch();
-        for (part, us) in [(1, 900), (2, 900), (3, 70_000), (7, 3_000), (8, 40_000), (9, 40_000)] {
-            let bucket = 64 - u64::leading_zeros(us) as usize;
-            watch.latencies[part][bucket].fetch_add(1, Relaxed);
+        for (no, (part, us)) in watch.parts.iter().zip(us).enumerate() {
+            for n in 0..JUDGED_COUNT_MIN {
+                part.short.note(Duration::from_micros(if n % 100 == 0 { us * 10 } else { us }));
+            }
+            part.syncs.note(Duration::from_millis(if slow_syncs.contains(&no) { 40 } else { 1 }));
         }
         let (mut counters, mut problems) = (Counters::default(), Vec::new());
         watch.judge(&mut counters, &mut problems);
-        assert_eq!(problems, ["short transactions took 1024 us in the beginning and 65536 us in the end"]);
+        problems
+    }
+
+    #[test]
+    fn latencies_that_creep_are_a_problem() {
+        // 100 times as long in the end: at once, and by and by.
+        let at_once = [60, 60, 60, 60, 60, 6_000, 6_000, 6_000, 6_000, 6_000];
+        let found = problems_of(at_once, &[]);
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(
+            found[0].starts_with("the p50 of short transactions was 64 us in the beginning and 6144 us"),
+            "{found:?}"
+        );
+        assert!(found[1].starts_with("the p999 of short"), "{found:?}");
+        assert_eq!(problems_of([60, 100, 160, 250, 400, 650, 1_000, 1_600, 2_600, 6_000], &[]).len(), 2);
+        // The machine is busy for a while, or from some time on; or they were slow before.
+        let busy = [60, 60, 60, 60, 60, 6_000, 6_000, 6_000, 6_000, 60];
+        assert_eq!(problems_of(busy, &[]), [""; 0]);
+        assert_eq!(problems_of(at_once, &[8, 9]), [""; 0]);
+        assert_eq!(problems_of([9_000, 60, 6_000, 60, 60, 6_000, 6_000, 6_000, 6_000, 6_000], &[]), [""; 0]);
+    }
+
+    #[test]
+    fn a_creep_of_the_slowest_alone_is_a_problem() {
+        let watch = watch();
+        for (no, part) in watch.parts.iter().enumerate() {
+            for n in 0..JUDGED_COUNT_MIN {
+                let slowest_us = if no >= 6 { 500_000 } else { 5_000 };
+                part.short.note(Duration::from_micros(if n % 500 == 0 { slowest_us } else { 60 }));
+            }
+            part.syncs.note(Duration::from_millis(1));
+        }
+        let (mut counters, mut problems) = (Counters::default(), Vec::new());
+        watch.judge(&mut counters, &mut problems);
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        assert!(problems[0].starts_with("the p999 of"), "{problems:?}");
     }
 }
