@@ -394,6 +394,7 @@ fn damage(args: &FaultArgs) -> anyhow::Result<bool> {
         ("at the log's end", "excused_log_end"),
         ("old pages", "excused_old_page"),
         ("told by the feed", "told_by_feed"),
+        ("feeds elsewhere", "excused_feed_elsewhere"),
         ("shorter and told", "told_shorter"),
         ("without the newest", "excused_newest"),
     ];

@@ -366,9 +366,10 @@ fn judge_environment(
     let found = simulate(schedule, damaged, || look(damaged))?;
     let error = match found {
         Ok((state, shown)) => {
-            match shown {
-                _ if excuse == Excuse::FeedElsewhere => {}
-                Ok(shown) => life.check_feed(&state, &shown)?,
+            let mut is_feed_elsewhere = false;
+            match shown.map(|shown| life.check_feed(&state, &shown)) {
+                Ok(Err(_)) if excuse == Excuse::FeedElsewhere => is_feed_elsewhere = true,
+                Ok(as_told) => as_told?,
                 Err(error) => {
                     check_typed(&error)?;
                     counters.add("told_by_feed", 1);
@@ -377,6 +378,7 @@ fn judge_environment(
             let is_all = Some(&state) == life.states.last();
             let is_prefix = life.states[life.checkpointed..].contains(&state);
             let name = match excuse {
+                _ if is_all && is_feed_elsewhere => "excused_feed_elsewhere",
                 _ if is_all => "harmless",
                 Excuse::LogEnd if is_prefix => "excused_log_end",
                 Excuse::OldPage => "excused_old_page",
