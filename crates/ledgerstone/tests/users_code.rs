@@ -1,22 +1,36 @@
 //! The user's code runs now. Whatever closure or callback is handed in may panic at any call and call anything, and the
 //! environment goes on. Nothing half done stays, nothing is held for ever, and every call inside is answered.
+//!
+//! What a program can hand in is in `users_code/closures.rs` and `media.rs`, what it can call inside in `calls.rs`.
+//! `interface.rs` fails if a public method is in none of them.
 
 mod common;
 
-use std::io::{BufReader, Read, Write};
+#[path = "users_code/calls.rs"]
+mod calls;
+#[path = "users_code/closures.rs"]
+mod closures;
+#[path = "users_code/interface.rs"]
+mod interface;
+#[path = "users_code/media.rs"]
+mod media;
+#[path = "users_code/told.rs"]
+mod told;
+
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use calls::Call;
+use closures::{BETWEEN, INSIDE, OUTSIDE};
 use common::number::{NUMBER, Number, add};
 use common::{tiny, within};
 use ledgerstone::{
-    BackupOptions, BytesTable, Durability, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction,
-    TransactionOptions,
+    CompactOptions, Durability, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
-use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
+use told::{TOLD, Told};
 
 type Does = Arc<dyn Fn() + Send + Sync>;
 
@@ -48,6 +62,11 @@ fn environment(hook: &Hook) -> Environment {
         emit(&value[..1.min(value.len())]);
         Ok(())
     };
+    let teller = hook.clone();
+    let tell = move |_: &Told, value: &Told| {
+        teller.call();
+        vec![*value]
+    };
     let env = Environment::options()
         .cache_bytes(2 << 20)
         .page_count_max(1 << 14)
@@ -56,6 +75,7 @@ fn environment(hook: &Hook) -> Environment {
         .transaction_count_max(512)
         .thread_count_max(512)
         .index_extractor("first", extract)
+        .typed_index_extractor("told", tell)
         .structure(Arc::new(Number({
             let hook = hook.clone();
             Arc::new(move || hook.call())
@@ -75,172 +95,16 @@ fn environment(hook: &Hook) -> Environment {
         txn.create_table("other")?.put(b"k", b"v")?;
         txn.create_table("empty")?;
         txn.create_index("empty", &IndexDef::new("i", IndexKeys::Extractor("first".into())))?;
+        txn.create_table("prepared")?;
+        txn.open(TOLD)?;
+        txn.create_index("told", &IndexDef::new("i", IndexKeys::Extractor("told".into())))?;
+        let told = txn.open(TOLD)?;
+        (0..8).try_for_each(|n| told.put(Told(n), Told(n + 1)))?;
         txn.create_structure("number", NUMBER, &[])?;
         Ok::<_, Error>(())
     })
     .unwrap();
     env
-}
-
-/// Calls of a transaction that run the user's code: each calls the hook one or more times.
-type Inside = fn(&Transaction, &Hook) -> Result<(), Error>;
-
-const INSIDE: &[(&str, Inside)] = &[
-    ("put", |txn, _| txn.bytes("t")?.put(&[3], b"z")),
-    ("put of a new key", |txn, _| txn.bytes("t")?.put(b"new", b"z")),
-    ("insert_new", |txn, _| txn.bytes("t")?.insert_new(b"new", b"z")),
-    ("delete", |txn, _| txn.bytes("t")?.delete(&[3]).map(drop)),
-    ("delete_range", |txn, _| txn.bytes("t")?.delete_range(..).map(drop)),
-    ("modify", |txn, hook| {
-        let change = |_: &[u8]| {
-            hook.call();
-            Some(b"zz".to_vec())
-        };
-        txn.bytes("t")?.modify(&[3], change).map(drop)
-    }),
-    ("modify without indexes", |txn, hook| {
-        let change = |_: &[u8]| {
-            hook.call();
-            Some(b"zz".to_vec())
-        };
-        txn.bytes("plain")?.modify(&[3], change).map(drop)
-    }),
-    ("modify of a large value", |txn, hook| {
-        let change = |_: &[u8]| {
-            hook.call();
-            Some(vec![8; 30_000])
-        };
-        txn.bytes("plain")?.modify(b"large", change).map(drop)
-    }),
-    ("typed modify", |txn, hook| {
-        let table = txn.open(TableDef::<u64, u64>::new("typed"))?;
-        table.put(&1, &1)?;
-        let change = |old| {
-            hook.call();
-            Some(old + 1)
-        };
-        table.modify(&1, change).map(drop)
-    }),
-    ("for_each_ref", |txn, hook| {
-        txn.bytes("t")?.range(..)?.for_each_ref(|_, _| {
-            hook.call();
-            true
-        })
-    }),
-    ("count of an index", |txn, _| {
-        txn.bytes("t")?.put(&[4], b"q")?;
-        txn.bytes("t")?.index("i")?.range(..)?.records().try_for_each(|record| record.map(drop))
-    }),
-    ("entry", |txn, hook| {
-        let change = |value: &mut Vec<u8>| {
-            hook.call();
-            value.push(1);
-        };
-        txn.bytes("t")?.entry(&[3])?.and_modify(change)?;
-        let make = || {
-            hook.call();
-            b"made".to_vec()
-        };
-        txn.bytes("t")?.entry(b"new")?.or_insert_with(make).map(drop)
-    }),
-    ("value writer", |txn, _| {
-        let mut writer = txn.bytes("t")?.value_writer(&[3])?;
-        writer.write_all(b"more").map_err(Error::user)
-    }),
-    ("create_index", |txn, _| txn.create_index("t", &IndexDef::new("second", IndexKeys::Extractor("first".into())))),
-    ("sorted load", |txn, hook| {
-        let records = (0..20u8).map(|n| {
-            hook.call();
-            ([n], [b'a' + n])
-        });
-        txn.bytes("empty")?.load_sorted(records).map(drop)
-    }),
-    ("nested", |txn, hook| {
-        txn.nested(|txn| {
-            txn.bytes("plain")?.put(b"nested", b"1")?;
-            hook.call();
-            Ok(())
-        })
-    }),
-    ("nested, reading only", |txn, hook| {
-        txn.nested_read_only(|txn| {
-            txn.bytes("plain")?.get(b"nested")?;
-            hook.call();
-            Ok(())
-        })
-    }),
-    ("structure", |txn, hook| add(txn, 3, &|| hook.call()).map(drop)),
-    ("create_structure", |txn, _| txn.create_structure("another", NUMBER, &[]).map(drop)),
-];
-
-/// Those that run the user's code between calls of the transaction, which answers then.
-const BETWEEN: &[&str] = &["entry", "sorted load", "nested", "nested, reading only"];
-
-/// Calls of an environment that run the user's code.
-type Outside = fn(&Environment, &Hook) -> Result<(), Error>;
-
-const OUTSIDE: &[(&str, Outside)] = &[
-    ("transact", |env, hook| {
-        env.transact(|txn| {
-            txn.bytes("plain")?.put(b"k", b"transact")?;
-            hook.call();
-            txn.bytes("plain")?.put(b"l", b"transact")
-        })
-    }),
-    ("verify", |env, hook| env.verify_with(|_| hook.call()).map(drop)),
-    ("compact", |env, hook| env.compact_with(|_| hook.call()).map(drop)),
-    ("backup", |env, hook| {
-        env.backup_on(Arc::new(SimDisk::new()), BackupOptions::default(), |_| hook.call()).map(drop)
-    }),
-    ("backup into a stream", |env, hook| {
-        let to = &mut Calling(hook.clone(), Vec::new());
-        env.backup_to(to, BackupOptions::default(), |_| ()).map(drop)
-    }),
-    ("dump", |env, hook| {
-        env.dump_with(&mut Vec::new(), &DumpOptions::default().locked(true), |_| hook.call()).map(drop)
-    }),
-    ("dump into a stream", |env, hook| {
-        let to = &mut Calling(hook.clone(), Vec::new());
-        env.dump(to, &DumpOptions::default().table("plain")).map(drop)
-    }),
-    ("load", |env, hook| {
-        let mut text = Vec::from("VERSION=3\nformat=print\ndatabase=loaded\ntype=btree\nHEADER=END\n");
-        (0..2500).for_each(|n| text.extend_from_slice(format!(" {n:05}\n v\n").as_bytes()));
-        text.extend_from_slice(b"DATA=END\n");
-        let from = &mut BufReader::with_capacity(8192, CallingReader(hook.clone(), text, 0));
-        env.load_with(from, &LoadOptions::default(), |_| hook.call()).map(drop)
-    }),
-    ("reclaim", |env, _| {
-        env.transact(|txn| txn.drop_structure("number"))?;
-        env.reclaim()
-    }),
-];
-
-struct Calling(Hook, Vec<u8>);
-
-impl Write for Calling {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        if self.1.len().is_multiple_of(3) {
-            self.0.call();
-        }
-        self.1.push(1);
-        Ok(bytes.len())
-    }
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-struct CallingReader(Hook, Vec<u8>, usize);
-
-impl Read for CallingReader {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.0.call();
-        let len = buffer.len().min(self.1.len() - self.2);
-        buffer[..len].copy_from_slice(&self.1[self.2..self.2 + len]);
-        self.2 += len;
-        Ok(len)
-    }
 }
 
 type Row = (String, Vec<u8>, Vec<u8>);
@@ -314,9 +178,9 @@ fn a_panic_at_any_call_of_a_closure_takes_back_its_step_and_the_transaction_goes
                 let done = quietly(|| call(&txn, &hook));
                 hook.clear();
                 match done {
-                    // What an entry has done before it called again is done.
-                    Err(_) if name == "entry" || name == "count of an index" => {}
-                    Err(_) if name == "typed modify" => {
+                    // What it has done before it called again is done.
+                    Err(_) if name == "Options::index_extractor, count of an index" => {}
+                    Err(_) if name == "Table::modify" => {
                         assert_eq!(txn.open(TableDef::<u64, u64>::new("typed")).unwrap().get(&1).unwrap(), Some(1));
                     }
                     Err(_) => assert_eq!(state(&txn).unwrap(), before, "{said}"),
@@ -355,16 +219,18 @@ fn a_panic_at_any_call_of_a_callback_leaves_the_environment_as_it_was() {
                 let done = quietly(|| call(&env, &hook));
                 hook.clear();
                 match done {
-                    Err(_) if matches!(name, "load" | "reclaim") => {} // In steps that stay.
+                    // In steps that stay.
+                    Err(_) if matches!(name, "load" | "code of a structure, reclaim") => {}
                     Err(_) => assert_eq!(state(&env.begin().unwrap()).unwrap(), before, "{said}"),
-                    Ok(Err(Error::Panicked("number"))) if name == "reclaim" => {} // The housekeeper may have called it, too.
+                    // The housekeeper may have called it, too.
+                    Ok(Err(Error::Panicked("number"))) if name == "code of a structure, reclaim" => {}
                     Ok(done) => done.unwrap_or_else(|error| panic!("{said}: {error}")),
                 }
                 assert_goes_on(&env, &said);
                 env.close().unwrap();
                 calls.load(SeqCst)
             });
-            if calls < at || at > 40 {
+            if calls < at {
                 break calls;
             }
             at += 1;
@@ -375,112 +241,11 @@ fn a_panic_at_any_call_of_a_callback_leaves_the_environment_as_it_was() {
 
 // ---- Calls from inside.
 
-#[derive(Clone)]
-struct Ctx {
-    env: Environment,
-    txn: Option<Arc<Transaction>>,
-    plain: Option<BytesTable>,
-    indexed: Option<BytesTable>,
-}
-
-type Method<'a> = (&'static str, fn(&Ctx) -> Result<(), Error>);
-
-/// Calls of the environment. None of them waits for ever, whoever calls it from where.
-const OF_ENVIRONMENT: &[Method<'_>] = &[
-    ("begin", |c| c.env.begin().map(drop)),
-    ("snapshot", |c| c.env.snapshot()?.bytes("t")?.count().map(drop)),
-    ("transact elsewhere", |c| c.env.transact(|txn| txn.bytes("other")?.put(b"k", b"inside"))),
-    ("transact, reading", |c| c.env.transact(|txn| txn.bytes("t")?.count()).map(drop)),
-    ("transact, writing", |c| c.env.transact(|txn| txn.bytes("t")?.put(&[3], b"inside"))),
-    ("transact, writing plainly", |c| c.env.transact(|txn| txn.bytes("plain")?.put(&[3], b"inside"))),
-    ("transact, creating", |c| c.env.transact(|txn| txn.create_table("inside")?.put(b"k", b"v"))),
-    ("transact, dropping", |c| c.env.transact(|txn| txn.drop_table("other"))),
-    ("checkpoint", |c| c.env.checkpoint().map(drop)),
-    ("stat", |c| c.env.stat().map(drop)),
-    ("verify", |c| c.env.verify().map(drop)),
-    ("compact", |c| c.env.compact().map(drop)),
-    ("reclaim", |c| c.env.reclaim()),
-    ("backup", |c| c.env.backup_to(&mut Vec::new(), BackupOptions::default(), |_| ()).map(drop)),
-    ("dump", |c| c.env.dump(&mut Vec::new(), &DumpOptions::default()).map(drop)),
-    ("dump, locked", |c| {
-        let options = DumpOptions::default().locked(true);
-        c.env.dump(&mut Vec::new(), &options).map(drop)
-    }),
-    ("load", |c| {
-        let text = "VERSION=3\nformat=print\ndatabase=inside2\ntype=btree\nHEADER=END\n k\n v\nDATA=END\n";
-        c.env.load(&mut text.as_bytes(), &LoadOptions::default()).map(drop)
-    }),
-    ("changes", |c| c.env.named_changes("inside").map(drop)),
-    ("log reader", |c| c.env.log_reader(ledgerstone::Lsn(0)).map(drop)),
-    ("lock waits", |c| {
-        drop((c.env.lock_waits(), c.env.in_doubt(), c.env.is_failed(), c.env.effective().cache_bytes));
-        Ok(())
-    }),
-    ("damaged pages", |c| c.env.damaged_pages().map(drop)),
-];
-
-fn txn(c: &Ctx) -> &Transaction {
-    c.txn.as_ref().unwrap()
-}
-fn plain(c: &Ctx) -> &BytesTable {
-    c.plain.as_ref().unwrap()
-}
-fn indexed(c: &Ctx) -> &BytesTable {
-    c.indexed.as_ref().unwrap()
-}
-
-/// Calls of the transaction that the closure belongs to, and of its tables.
-const OF_TRANSACTION: &[Method<'_>] = &[
-    ("create_table", |c| txn(c).create_table("made inside").map(drop)),
-    ("drop_table", |c| txn(c).drop_table("other")),
-    ("rename_table", |c| txn(c).rename_table("other", "renamed")),
-    ("table_names", |c| txn(c).table_names().map(drop)),
-    ("bytes", |c| txn(c).bytes("plain").map(drop)),
-    ("bytes_or_create", |c| txn(c).bytes_or_create("plain").map(drop)),
-    ("open", |c| txn(c).open(TableDef::<u64, u64>::new("typed2")).map(drop)),
-    ("savepoint", |c| txn(c).savepoint().map(drop)),
-    ("nested", |c| txn(c).nested(|_| Ok::<_, Error>(()))),
-    ("nested_read_only", |c| txn(c).nested_read_only(|_| Ok::<_, Error>(()))),
-    ("create_index", |c| txn(c).create_index("plain", &IndexDef::new("x", IndexKeys::Bytes { from: 0, to: Some(4) }))),
-    ("drop_index", |c| txn(c).drop_index("t", "whole")),
-    ("create_structure", |c| txn(c).create_structure("third", NUMBER, &[]).map(drop)),
-    ("structure", |c| txn(c).structure("number", NUMBER).map(drop)),
-    ("structure_names", |c| txn(c).structure_names().map(drop)),
-    ("drop_structure", |c| txn(c).drop_structure("number")),
-    ("get", |c| plain(c).get(&[3]).map(drop)),
-    ("get_for_update", |c| plain(c).get_for_update(&[3]).map(drop)),
-    ("contains", |c| plain(c).contains(&[3]).map(drop)),
-    ("put", |c| plain(c).put(&[3], b"x")),
-    ("put, indexed", |c| indexed(c).put(&[3], b"x")),
-    ("insert_new", |c| plain(c).insert_new(b"n", b"x")),
-    ("delete", |c| plain(c).delete(&[3]).map(drop)),
-    ("delete_range", |c| plain(c).delete_range(&[6u8][..]..&[7u8][..]).map(drop)),
-    ("modify", |c| plain(c).modify(&[3], |_| None).map(drop)),
-    ("entry", |c| plain(c).entry(&[3]).map(drop)),
-    ("range", |c| plain(c).range(..).map(drop)),
-    ("prefix", |c| plain(c).prefix(&[3]).map(drop)),
-    ("first", |c| plain(c).first().map(drop)),
-    ("last", |c| plain(c).last().map(drop)),
-    ("count", |c| plain(c).count().map(drop)),
-    ("value_len", |c| plain(c).value_len(b"large").map(drop)),
-    ("value_reader", |c| plain(c).value_reader(b"large").map(drop)),
-    ("value_writer", |c| plain(c).value_writer(b"large").and_then(|mut writer| writer.set_len(10))),
-    ("sorted_loader", |c| plain(c).sorted_loader().map(drop)),
-    ("index", |c| indexed(c).index("i")?.lookup(b"a").map(drop)),
-];
-
-/// The calls of transactions that need nothing of it.
-fn free_calls(c: &Ctx) {
-    let txn = txn(c);
-    drop((txn.xid(), txn.isolation(), txn.snapshot_lsn(), format!("{txn:?}")));
-    drop((plain(c).name(), plain(c).root_page(), indexed(c).indexes(), format!("{:?}", plain(c))));
-}
-
-/// Calls each method from this thread. No wait may have to run into its time-out.
-fn call_here(what: &str, methods: &[Method<'_>], c: &Ctx, must_be_busy: bool) {
-    for (name, method) in methods {
-        let began = Instant::now();
-        let answer = method(c);
+/// Makes each call from this thread. No wait may have to run into its time-out.
+fn call_here(what: &str, calls: Vec<Call>, must_be_busy: bool) {
+    for call in calls {
+        let (name, began) = (call.name, Instant::now());
+        let answer = call.run();
         let said = format!("{name} in {what}: {answer:?} after {:?}", began.elapsed());
         assert!(
             !matches!(answer, Err(Error::LockTimeout { .. } | Error::Corrupt { .. } | Error::Failed { .. })),
@@ -490,20 +255,25 @@ fn call_here(what: &str, methods: &[Method<'_>], c: &Ctx, must_be_busy: bool) {
     }
 }
 
-/// Calls each method from a thread of its own, while the closure waits for them all.
-fn call_elsewhere(what: &str, methods: &[Method<'_>], c: &Ctx, must_be_busy: bool) {
-    let threads = methods.iter().map(|&(name, method)| {
-        let (c, what) = (c.clone(), what.to_string());
-        std::thread::spawn(move || {
-            let answer = method(&c);
-            let said = format!("{name} in {what}, from another thread: {answer:?}");
-            assert!(!matches!(answer, Err(Error::Corrupt { .. } | Error::Failed { .. })), "{said}");
-            assert!(!must_be_busy || matches!(answer, Err(Error::Busy)), "{said}");
-        })
+/// Makes each call from a thread of its own, while the closure waits for them all.
+fn call_elsewhere(what: &str, calls: Vec<Call>, must_be_busy: bool) {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = calls
+            .into_iter()
+            .map(|call| {
+                scope.spawn(move || {
+                    let name = call.name;
+                    let answer = call.run();
+                    let said = format!("{name} in {what}, from another thread: {answer:?}");
+                    assert!(!matches!(answer, Err(Error::Corrupt { .. } | Error::Failed { .. })), "{said}");
+                    assert!(!must_be_busy || matches!(answer, Err(Error::Busy)), "{said}");
+                })
+            })
+            .collect();
+        for thread in threads {
+            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        }
     });
-    for thread in threads.collect::<Vec<_>>() {
-        thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-    }
 }
 
 /// Runs `f` for each at the same time: nearly all of it is waiting.
@@ -538,18 +308,14 @@ fn every_call_inside_a_closure_of_a_transaction_is_answered() {
                 let hook = Hook::default();
                 let env = environment(&hook);
                 let running = Arc::new(env.begin().unwrap());
-                let c = Ctx {
-                    env: env.clone(),
-                    plain: Some(running.bytes("plain").unwrap()),
-                    indexed: Some(running.bytes("t").unwrap()),
-                    txn: Some(Arc::clone(&running)),
-                };
+                let of_transaction = calls::of_transaction(&running);
+                let (free, of_environment) = (calls::answered_at_once(&running), calls::of_environment(&env));
                 let is_busy = !BETWEEN.contains(&name);
                 let calls = once(&hook, move || {
-                    free_calls(&c);
+                    call_here(name, free, false);
                     let call = if elsewhere { call_elsewhere } else { call_here };
-                    call(name, OF_TRANSACTION, &c, is_busy);
-                    call(name, OF_ENVIRONMENT, &c, false);
+                    call(name, of_transaction, is_busy);
+                    call(name, of_environment, false);
                 });
                 let done = call(&running, &hook);
                 assert!(calls.load(SeqCst) > 0);
@@ -571,12 +337,12 @@ fn every_call_inside_a_callback_of_the_environment_is_answered() {
             within(60, name, move || {
                 let hook = Hook::default();
                 let env = environment(&hook);
-                let c = Ctx { env: env.clone(), txn: None, plain: None, indexed: None };
+                let (of_environment, again) = (calls::of_environment(&env), env.clone());
                 let calls = once(&hook, move || {
                     let call = if elsewhere { call_elsewhere } else { call_here };
-                    call(name, OF_ENVIRONMENT, &c, false);
-                    if name == "compact" {
-                        call(name, &[("compact", |c| c.env.compact().map(drop))], &c, true);
+                    call(name, of_environment, false);
+                    if name == "CompactOptions::on_progress" {
+                        assert!(matches!(again.compact(CompactOptions::default()), Err(Error::Busy)));
                     }
                 });
                 let _ = call(&env, &hook); // It may meet a table that was dropped inside.
@@ -585,6 +351,45 @@ fn every_call_inside_a_callback_of_the_environment_is_answered() {
                 assert_goes_on_somehow(&env, name);
             });
         }
+    });
+}
+
+/// A closure that was moved into a call of a table can have the transaction itself, and end it.
+#[test]
+fn what_ends_a_transaction_is_answered_inside_a_closure_of_its_own() {
+    let names = calls::ends(&environment(&Hook::default())).into_iter().map(|call| call.name);
+    at_once(&names.enumerate().collect::<Vec<_>>(), |&(no, name)| {
+        within(60, name, move || {
+            let env = environment(&Hook::default());
+            let mut ends = calls::ends(&env);
+            let own = env.begin().unwrap();
+            let (plain, end) = (own.bytes("plain").unwrap(), ends.swap_remove(no));
+            drop(ends);
+            // That of another transaction, or of the environment, while one is running.
+            let change = move |_: &[u8]| {
+                let ended = end.run();
+                let is_close = name == "Environment::close";
+                assert!(if is_close { matches!(ended, Err(Error::TransactionsOpen { .. })) } else { ended.is_ok() });
+                let ended = match name {
+                    "Transaction::commit" => own.commit().map(drop),
+                    "Transaction::commit_with" => own.commit_with(Durability::Sync).map(drop),
+                    "Transaction::abort" => own.abort(),
+                    "Transaction::prepare" => own.prepare(b"inside").map(drop),
+                    _ => {
+                        drop(own);
+                        Err(Error::Busy)
+                    }
+                };
+                assert!(matches!(ended, Err(Error::Busy)), "{name}: {ended:?}");
+                Some(b"changed".to_vec())
+            };
+            let changed = plain.modify([3], change);
+            assert!(!matches!(changed, Err(Error::Corrupt { .. } | Error::Failed { .. })), "{name}: {changed:?}");
+            drop(plain);
+            // Its handle is gone, and so it was rolled back.
+            assert_eq!(env.transact(|txn| txn.bytes("plain")?.get([3])).unwrap(), Some(vec![3; 50]), "{name}");
+            assert_goes_on_somehow(&env, name);
+        });
     });
 }
 

@@ -147,15 +147,11 @@ impl Backup {
         if !is_empty(&*target)? {
             return Err(Error::TargetNotEmpty { path: target.describe() });
         }
-        let made = restore_files(&chain, &target, &state, to, logs, left_out, tell)
-            .and_then(|report| ControlFile::create(&*target, state).map(|_| report).map_err(Error::from));
-        let report = match made {
-            Ok(report) => report,
-            Err(error) => {
-                let _ = empty(&*target); // What stays is named by the mark. The first error is the one to tell.
-                return Err(error);
-            }
-        };
+        let mut made = Made { target: &*target, is_whole: false };
+        let report = restore_files(&chain, &target, &state, to, logs, left_out, tell)?;
+        drop(ControlFile::create(&*target, state)?);
+        made.is_whole = true;
+        drop(made);
         drop(lock);
         if planted::is_on(Bug::RestoreNamesLost) {
             make_double_write(target.open(DOUBLE_WRITE, Open::CREATE_NEW)?, state.page_bytes)?;
@@ -202,6 +198,20 @@ impl Backup {
             }
         }
         Err(first_error)
+    }
+}
+
+/// What a restore makes. It goes again if an error or a panic of the callback ends the restore before it is whole.
+struct Made<'t> {
+    target: &'t dyn Disk,
+    is_whole: bool,
+}
+
+impl Drop for Made<'_> {
+    fn drop(&mut self) {
+        if !self.is_whole {
+            let _ = empty(self.target); // What stays is named by the mark. The first error is the one to tell.
+        }
     }
 }
 

@@ -84,6 +84,13 @@ impl BytesTable {
         &self.info.tree
     }
 
+    /// Runs a program's code of key and value types, which may call back.
+    #[inline]
+    pub(crate) fn run_types<T>(&self, f: impl FnOnce() -> T) -> T {
+        let _inside = self.shared.users_code();
+        f()
+    }
+
     /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
     #[inline]
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {

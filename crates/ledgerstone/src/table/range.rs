@@ -90,9 +90,11 @@ impl Range {
         }
         if self.back_key.is_some() {
             // The ends may meet: the owned way compares keys.
+            let shared = Arc::clone(&self.table.shared);
+            let users = shared.users_code();
             for record in &mut self {
                 let (key, value) = record?;
-                if !f(&key, &value) {
+                if !users.run(|| f(&key, &value)) {
                     break;
                 }
             }

@@ -6,7 +6,7 @@ use std::ops::Bound;
 use ledgerstone_structures::Direction;
 
 use crate::typed::prefix_end;
-use crate::typed::{AsKey, AsValue, DecodeError, Key, KeyPrefix, KeyRange, Value};
+use crate::typed::{AsKey, AsValue, DecodeError, EncodeError, Key, KeyBounds, KeyPrefix, KeyRange, Value};
 use crate::{BytesTable, Error, Range, SortedLoader, TypedEntry};
 
 /// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
@@ -189,7 +189,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::delete_range`], and [`Error::NotEncodable`].
     pub fn delete_range(&self, keys: impl KeyRange<K>) -> Result<u64, Error> {
-        let (start, end) = keys.bounds().map_err(|error| self.bytes.not_encodable("key", error))?;
+        let (start, end) = self.key_bounds(keys)?;
         self.bytes.delete_between(start, end)
     }
 
@@ -313,7 +313,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::NotEncodable`].
     pub fn range(&self, keys: impl KeyRange<K>) -> Result<TypedRange<K, V>, Error> {
-        let (start, end) = keys.bounds().map_err(|error| self.bytes.not_encodable("key", error))?;
+        let (start, end) = self.key_bounds(keys)?;
         Ok(TypedRange { range: Range::new(self.bytes.clone(), start, end)?, table: self.clone() })
     }
 
@@ -325,8 +325,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`Table::range`].
     pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> Result<TypedRange<K, V>, Error> {
-        let mut start = Vec::with_capacity(16);
-        prefix.encode_prefix(&mut start).map_err(|error| self.bytes.not_encodable("prefix", error))?;
+        let start = self.encoded("prefix", 16, |start| prefix.encode_prefix(start))?;
         let end = prefix_end(&start).map_or(Bound::Unbounded, Bound::Excluded);
         let range = Range::new(self.bytes.clone(), Bound::Included(start), end)?;
         Ok(TypedRange { range, table: self.clone() })
@@ -373,25 +372,38 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     fn key_bytes(&self, key: impl AsKey<K>) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::with_capacity(16);
-        self.encode_key(key, &mut bytes)?;
-        Ok(bytes)
+        self.encoded("key", 16, |out| key.encode(out))
     }
 
     fn value_bytes(&self, value: impl AsValue<V>) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::with_capacity(size_of::<V>());
-        self.encode_value(value, &mut bytes)?;
+        self.encoded("value", size_of::<V>(), |out| value.encode(out))
+    }
+
+    #[inline]
+    pub(super) fn encoded(
+        &self,
+        what: &'static str,
+        len: usize,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    ) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::with_capacity(len);
+        self.encode_to(what, &mut bytes, encode)?;
         Ok(bytes)
     }
 
     #[inline]
-    fn encode_key(&self, key: impl AsKey<K>, out: &mut Vec<u8>) -> Result<(), Error> {
-        key.encode(out).map_err(|error| self.bytes.not_encodable("key", error))
+    fn encode_to(
+        &self,
+        what: &'static str,
+        out: &mut Vec<u8>,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
+    ) -> Result<(), Error> {
+        self.bytes.run_types(|| encode(out)).map_err(|error| self.bytes.not_encodable(what, error))
     }
 
-    #[inline]
-    fn encode_value(&self, value: impl AsValue<V>, out: &mut Vec<u8>) -> Result<(), Error> {
-        value.encode(out).map_err(|error| self.bytes.not_encodable("value", error))
+    /// The ends of a range.
+    fn key_bounds(&self, keys: impl KeyRange<K>) -> Result<KeyBounds, Error> {
+        self.bytes.run_types(|| keys.bounds()).map_err(|error| self.bytes.not_encodable("key", error))
     }
 
     fn record(&self, key: &[u8], value: &[u8]) -> Result<(K, V), Error> {
@@ -399,15 +411,19 @@ impl<K: Key, V: Value> Table<K, V> {
     }
 
     pub(crate) fn key(&self, bytes: &[u8]) -> Result<K, Error> {
-        K::decode(bytes).map_err(|error| self.wrong("key", error))
+        self.decoded("key", || K::decode(bytes))
     }
 
     pub(crate) fn value(&self, bytes: &[u8]) -> Result<V, Error> {
-        V::decode(bytes).map_err(|error| self.wrong("value", error))
+        self.decoded("value", || V::decode(bytes))
     }
 
-    pub(crate) fn wrong(&self, what: &str, error: DecodeError) -> Error {
-        Error::WrongType { table: self.bytes.name().to_string(), what: format!("{what}: {error}") }
+    #[inline]
+    pub(crate) fn decoded<T>(&self, what: &str, decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, Error> {
+        self.bytes.run_types(decode).map_err(|error| Error::WrongType {
+            table: self.bytes.name().to_string(),
+            what: format!("{what}: {error}"),
+        })
     }
 }
 
@@ -492,8 +508,8 @@ impl<K: Key, V: Value> TypedSortedLoader<K, V> {
     pub fn push(&mut self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
         self.key.clear();
         self.value.clear();
-        self.table.encode_key(key, &mut self.key)?;
-        self.table.encode_value(value, &mut self.value)?;
+        self.table.encode_to("key", &mut self.key, |out| key.encode(out))?;
+        self.table.encode_to("value", &mut self.value, |out| value.encode(out))?;
         self.loader.push(&self.key, &self.value)
     }
 

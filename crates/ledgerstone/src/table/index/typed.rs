@@ -6,6 +6,9 @@ use super::read::{Index, IndexRange, IndexedRecord, IndexedRecords};
 use crate::typed::{AsKey, EncodeError, Key, KeyPrefix, KeyRange, Value};
 use crate::{Error, IndexDef, Table};
 
+/// What errors call it.
+const INDEX_KEY: &str = "index key";
+
 /// An index with keys of type `I` of a table with keys of type `K` and values of type `V`. Made by [`Table::index`].
 pub struct TypedIndex<I, K, V> {
     index: Index,
@@ -53,8 +56,7 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     /// # Errors
     /// As [`Index::lookup`].
     pub fn lookup(&self, index_key: impl AsKey<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
-        let mut bytes = Vec::with_capacity(16);
-        index_key.encode(&mut bytes).map_err(|error| self.not_encodable(error))?;
+        let bytes = self.encoded(|bytes| index_key.encode(bytes))?;
         Ok(self.typed(self.index.lookup(&bytes)?))
     }
 
@@ -76,7 +78,9 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     /// # Errors
     /// As [`Index::range`].
     pub fn range(&self, index_keys: impl KeyRange<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
-        let range = self.index.range(index_keys.bounds().map_err(|error| self.not_encodable(error))?)?;
+        let table = self.table.as_bytes();
+        let bounds = table.run_types(|| index_keys.bounds()).map_err(|error| table.not_encodable(INDEX_KEY, error))?;
+        let range = self.index.range(bounds)?;
         Ok(self.typed(range))
     }
 
@@ -87,13 +91,12 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     /// # Errors
     /// As [`Index::range`].
     pub fn prefix(&self, prefix: impl KeyPrefix<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
-        let mut bytes = Vec::with_capacity(16);
-        prefix.encode_prefix(&mut bytes).map_err(|error| self.not_encodable(error))?;
+        let bytes = self.encoded(|bytes| prefix.encode_prefix(bytes))?;
         Ok(self.typed(self.index.prefix(&bytes)?))
     }
 
-    fn not_encodable(&self, error: EncodeError) -> Error {
-        self.table.as_bytes().not_encodable("index key", error)
+    fn encoded(&self, encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Result<Vec<u8>, Error> {
+        self.table.encoded(INDEX_KEY, 16, encode)
     }
 
     fn typed(&self, range: IndexRange) -> TypedIndexRange<I, K, V> {
@@ -112,8 +115,8 @@ pub struct TypedIndexRange<I, K, V> {
 impl<I: Key, K: Key, V: Value> TypedIndexRange<I, K, V> {
     fn record(&self, record: Result<IndexedRecord, Error>) -> Result<(I, K, V), Error> {
         let (index_key, key, value) = record?;
-        let index_key = I::decode(&index_key).map_err(|error| self.table.wrong("index key", error))?;
-        let key = K::decode(&key).map_err(|error| self.table.wrong("key", error))?;
+        let index_key = self.table.decoded(INDEX_KEY, || I::decode(&index_key))?;
+        let key = self.table.decoded("key", || K::decode(&key))?;
         Ok((index_key, key, self.table.value(&value)?))
     }
 }
