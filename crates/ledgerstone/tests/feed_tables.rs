@@ -6,7 +6,10 @@ use std::sync::Arc;
 
 use common::changes::{Replica, all, put, put_one, whole};
 use common::*;
-use ledgerstone::{CommittedChanges, Environment, Error, FeedItem, IndexDef, IndexKeys, Lsn, TableEvent, Transaction};
+use ledgerstone::{
+    CommittedChanges, Environment, Error, FeedItem, IndexDef, IndexKeys, Lsn, TableDef, TableEvent, TableTypes,
+    Transaction,
+};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::Random;
 
@@ -160,8 +163,16 @@ fn changes_have_the_name_that_their_table_had_then() {
 fn step(txn: &Transaction, prefix: &str, random: &mut Random) -> Result<(), Error> {
     let name = format!("{prefix}{}", random.below(4));
     let other = format!("{prefix}{}", random.below(4));
-    let done = match random.below(16) {
+    let done = match random.below(18) {
         0 => txn.create_table(&name).map(drop),
+        16 => {
+            txn.open(TableDef::<u64, Vec<u8>>::new(&name)).and_then(|table| table.put(&random.below(60), &vec![7; 9]))
+        }
+        17 => {
+            let key = (random.below(2) == 0).then(|| "u64".to_string());
+            let value = (random.below(3) == 0).then(|| "bytes".to_string());
+            txn.set_table_types(&name, &TableTypes { key, value })
+        }
         1 => txn.drop_table(&name),
         2 => txn.rename_table(&name, &other),
         3 => (|| {
@@ -209,14 +220,29 @@ fn step(txn: &Transaction, prefix: &str, random: &mut Random) -> Result<(), Erro
             | Error::IndexExists { .. }
             | Error::Cancelled
             | Error::NotSorted { .. }
-            | Error::NotAtEnd { .. },
+            | Error::NotAtEnd { .. }
+            | Error::TableTypeMismatch { .. },
         ) => Ok(()),
         done => done,
     }
 }
 
+/// Runs transactions until the process dies in the middle of one, or of its commit: it may be there afterwards or not.
+fn die_inside(env: &Environment, disk: &SimDisk, random: &mut Random) {
+    let part = if random.below(2) == 0 { u64::MAX } else { 4096 };
+    disk.kill_at(disk.counters().mutations + 1 + random.below(6), part);
+    while !disk.is_crashed() {
+        let done = env.begin().and_then(|txn| {
+            (0..=random.below(4)).try_for_each(|_| step(&txn, "t", random))?;
+            txn.commit().map(drop)
+        });
+        assert!(done.is_ok() || disk.is_crashed(), "{done:?}");
+    }
+}
+
 /// From whichever moment a dump is, the feed behind it makes the environment of it. Tables are made, dropped, renamed,
-/// filled and indexed meanwhile, beside transactions that are open for long, and through crashes.
+/// typed, filled and indexed meanwhile, beside transactions that are open for long. Power is lost and processes are
+/// killed, between commits and inside of them.
 #[test]
 fn a_dump_and_the_feed_behind_it_are_the_environment() {
     for seed in 0..12 {
@@ -250,11 +276,14 @@ fn a_dump_and_the_feed_behind_it_are_the_environment() {
             if random.below(8) == 0 && replicas.len() < 6 {
                 replicas.push(Replica::of_dump(&env));
             }
-            if random.below(20) == 0 {
+            if random.below(10) == 0 {
+                if random.below(2) == 0 {
+                    die_inside(&env, &disk, &mut random);
+                }
                 drop(long.take());
                 disk.crash_now();
                 drop(env);
-                disk = disk.after_crash(random.below(1000));
+                disk = if random.below(2) == 0 { disk.after_crash(random.below(1000)) } else { disk.after_kill() };
                 env = whole(&disk);
             }
             if round % 7 == 6 {

@@ -106,7 +106,9 @@ impl Environment {
     /// of any record. `Lsn(0)` means from the oldest transaction whose records are all there. `Lsn(u64::MAX)` means
     /// from now on.
     ///
-    /// While the feed lives, the log is kept from its position on, up to `feed_log_bytes_max` bytes.
+    /// While the feed lives, the log is kept from its position on, up to `feed_log_bytes_max` bytes. Structures of a
+    /// program's own ([`extend`](crate::extend)) are not shown: only their author knows what their records mean.
+    /// [`Environment::log_reader`] shows those.
     ///
     /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ledgerstone::{
     Change, ChangeFeed, ChangeValue, CommittedChanges, Environment, FeedItem, IndexDef, LogValues, Lsn, TableChange,
-    TableEvent,
+    TableEvent, TableTypes,
 };
 use ledgerstone_disk::SimDisk;
 use ledgerstone_dump::{Dump, DumpItem, DumpOptions, DumpReader};
@@ -37,6 +37,8 @@ pub struct Replica {
     /// By their ids, once the feed has named them.
     pub ids: BTreeMap<u64, String>,
     pub indexes: BTreeMap<(String, String), IndexDef>,
+    /// Of the tables whose types are named.
+    pub types: BTreeMap<String, TableTypes>,
 }
 
 impl Replica {
@@ -75,7 +77,8 @@ impl Replica {
             self.check_id(&name, id);
         }
         match &change.event {
-            TableEvent::Created { .. } => {
+            TableEvent::Created { types } => {
+                self.set_types(&name, types);
                 assert!(self.ids.values().all(|known| *known != name), "{change:?}");
                 assert_eq!(self.ids.insert(id, name.clone()), None, "an id was used twice");
                 assert_eq!(self.tables.insert(name, BTreeMap::new()), None, "{change:?}");
@@ -83,12 +86,14 @@ impl Replica {
             TableEvent::Dropped => {
                 self.ids.remove(&id);
                 self.tables.remove(&name).unwrap();
+                self.types.remove(&name);
                 self.indexes.retain(|(table, _), _| *table != name);
             }
             TableEvent::Renamed { to } => {
                 self.ids.insert(id, to.clone());
                 let records = self.tables.remove(&name).unwrap();
                 assert_eq!(self.tables.insert(to.clone(), records), None, "{change:?}");
+                self.types.remove(&name).into_iter().for_each(|types| self.set_types(to, &types));
                 let indexes = std::mem::take(&mut self.indexes).into_iter();
                 let rename = |table: String| if table == name { to.clone() } else { table };
                 self.indexes = indexes.map(|((table, index), def)| ((rename(table), index), def)).collect();
@@ -98,7 +103,17 @@ impl Replica {
                 assert_eq!(old, None, "{change:?}");
             }
             TableEvent::IndexDropped { index } => drop(self.indexes.remove(&(name, index.clone())).unwrap()),
+            TableEvent::Typed { types } => {
+                assert_ne!(self.types.get(&name), Some(types), "{change:?}");
+                self.set_types(&name, types);
+            }
             other => panic!("{other:?}"),
+        }
+    }
+
+    fn set_types(&mut self, table: &str, types: &TableTypes) {
+        if !types.is_empty() {
+            self.types.insert(table.to_string(), types.clone());
         }
     }
 
@@ -112,19 +127,26 @@ impl Replica {
     pub fn of_dump(env: &Environment) -> (Replica, Lsn) {
         let mut text = Vec::new();
         let done = env.dump(&mut text, &DumpOptions::default()).unwrap();
+        let names = |bytes: &[u8]| -> [String; 2] {
+            let both = bytes.split(|byte| *byte == 0xff).map(|name| String::from_utf8(name.to_vec()).unwrap());
+            both.collect::<Vec<_>>().try_into().unwrap()
+        };
         let (mut replica, mut reader, mut table) = (Replica::default(), DumpReader::new(&text[..]), String::new());
         while let Some(item) = reader.next().unwrap() {
             match item {
                 DumpItem::Database(header) => {
                     table = header.database.unwrap();
-                    if table != "ledgerstone.indexes" {
+                    if !["ledgerstone.indexes", "ledgerstone.types"].contains(&&*table) {
                         replica.tables.insert(table.clone(), BTreeMap::new());
                     }
                 }
+                DumpItem::Record { key, value } if table == "ledgerstone.types" => {
+                    let [key_type, value_type] = names(&value).map(|name| (!name.is_empty()).then_some(name));
+                    let types = TableTypes { key: key_type, value: value_type };
+                    replica.types.insert(String::from_utf8(key).unwrap(), types);
+                }
                 DumpItem::Record { key, value } if table == "ledgerstone.indexes" => {
-                    let names: Vec<String> =
-                        key.split(|byte| *byte == 0xff).map(|name| String::from_utf8(name.to_vec()).unwrap()).collect();
-                    let [of, index] = names.try_into().unwrap();
+                    let [of, index] = names(&key);
                     let def = IndexDef::new(&index, std::str::from_utf8(&value).unwrap().parse().unwrap());
                     replica.indexes.insert((of, index), def);
                 }
@@ -146,6 +168,7 @@ impl Replica {
             assert_eq!(keys, Vec::<&Vec<u8>>::new(), "{when}: records of {name}");
         }
         assert_eq!(self.indexes, there.indexes, "{when}");
+        assert_eq!(self.types, there.types, "{when}");
     }
 }
 
