@@ -235,6 +235,58 @@ fn settings_are_shown_with_their_source_and_checked() {
 }
 
 #[test]
+fn a_damaged_slot_of_the_control_file_is_named_by_the_check_of_the_settings() {
+    for slot in [0, 1] {
+        let shell = Shell::new();
+        let path = shell.0.path().join("env/control");
+        let mut control = std::fs::read(&path).unwrap();
+        control[slot * 4096 + 57] ^= 1;
+        std::fs::write(&path, control).unwrap();
+        let said = shell.run("config @ --check");
+        assert_eq!(said.code, 1, "{}{}", said.out, said.err);
+        assert!(said.out.contains(&format!("env/control: slot {slot} is damaged")), "{}", said.out);
+        let said = shell.run("--json config @ --check");
+        assert!(said.code == 1 && said.out.contains(&format!("\"problem\":\"slot {slot} is damaged")), "{}", said.out);
+        // As it says: the next recovery makes both whole.
+        assert!(shell.run("recover @").out.contains(&format!("slot {slot} of the control file")));
+        assert_eq!(shell.run("config @ --check").code, 0);
+    }
+}
+
+#[test]
+fn a_log_that_nears_the_end_of_its_lsns_is_warned_of() {
+    use ledgerstone_log::{ControlSlot, LSN_END, segment_name};
+    let shell = Shell::new();
+    for command in ["stat @", "verify @"] {
+        assert!(!shell.run(command).err.contains("LSNs"), "{command}");
+    }
+    // The same environment, closed as if it had used up most of them.
+    let dir = shell.0.path().join("env");
+    let control = std::fs::read(dir.join("control")).unwrap();
+    let ControlSlot::Valid { state, .. } = ControlSlot::decode(&control) else { panic!("no control file") };
+    let segment_bytes = state.segment_bytes;
+    let near = LSN_END.0 / 100 * 92 / segment_bytes * segment_bytes;
+    let mut state = state.of_a_copy();
+    (state.scan_lsn.0, state.checkpoint_lsn.0, state.scan_incarnation) = (near, 0, state.incarnation_max);
+    std::fs::write(dir.join("control"), [state.encode(2), state.encode(1)].concat()).unwrap();
+    for segment in std::fs::read_dir(dir.join("log")).unwrap() {
+        std::fs::remove_file(segment.unwrap().path()).unwrap();
+    }
+    let segment = std::fs::File::create(dir.join("log").join(segment_name(near))).unwrap();
+    segment.set_len(segment_bytes).unwrap();
+    assert_eq!(shell.run("recover @").code, 0);
+    for command in ["stat @", "verify @"] {
+        let said = shell.run(command);
+        assert!(
+            said.err.contains("the log has used 91 % of its LSNs") || said.err.contains("used 92 %"),
+            "{}",
+            said.err
+        );
+        assert_eq!(said.code, 0, "{command}: {}", said.err);
+    }
+}
+
+#[test]
 fn transactions_in_doubt_are_listed_and_decided() {
     let shell = Shell::new();
     shell.says("put @ fruit apple red", "");

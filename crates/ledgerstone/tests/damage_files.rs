@@ -233,6 +233,23 @@ fn a_control_file_that_contradicts_itself_is_refused() {
     }
 }
 
+/// A damaged slot of the control file is named beside whatever else is damaged: it may have known better.
+#[test]
+fn a_damaged_slot_of_the_control_file_is_named_by_the_error() {
+    for end in [End::Killed, End::PowerLost] {
+        for slot in [0, 1] {
+            let (disk, _, _) = environment(end);
+            let newest = disk.list("log").unwrap().into_iter().filter(|name| ledgerstone_log::is_log_file(name)).max();
+            place(&disk, &format!("log/{}", newest.unwrap()), Some(&[]));
+            let said = open(&disk).map(drop).unwrap_err().to_string();
+            assert!(!said.contains("slot"), "{end:?}: {said}");
+            flip(&disk, "control", slot * 4096 + 57);
+            let said = open(&disk).map(drop).unwrap_err().to_string();
+            assert!(said.contains(&format!("slot {slot} of control is damaged too")), "{end:?}: {said}");
+        }
+    }
+}
+
 /// A log that has lost its control file is a log still: a backup goes on with it.
 #[test]
 fn a_restore_goes_on_with_the_log_of_a_directory_without_control() {

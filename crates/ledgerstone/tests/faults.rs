@@ -201,6 +201,22 @@ fn every_call_of_a_recovery_fails_once() {
 }
 
 /// Bits that are wrong on their way to the disk: found, or without consequence; never a wrong answer.
+/// The double-write file is read at once, by an open after a crash as by one after a close: there is no second read
+/// that could fail.
+#[test]
+fn an_open_reads_the_double_write_file_once() {
+    let closed = SimDisk::new();
+    open(&closed).unwrap().close().unwrap();
+    for (what, disk) in [("crashed", crashed().0), ("closed", closed)] {
+        for n in [1, 2] {
+            let faulty = FaultDisk::new(Arc::new(disk.snapshot()));
+            faulty.add(Fault::at(Call::Read, n, Harm::Fail(EIO)).on("double_write"));
+            let opened = open_faulty(&faulty);
+            assert_eq!((opened.is_err(), faulty.hits()), (n == 1, u64::from(n == 1)), "{what}, read {n}");
+        }
+    }
+}
+
 #[test]
 fn every_write_has_one_wrong_bit_once() {
     for nth in 1.. {

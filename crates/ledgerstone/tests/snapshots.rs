@@ -11,6 +11,7 @@ use ledgerstone::{
     Durability, Environment, Error, IndexDef, IndexKeys, Isolation, Locking, Transaction, TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
+use ledgerstone_region::sync::{self, Scheduler};
 
 #[test]
 fn a_snapshot_stays_as_it_was_while_others_change_everything() {
@@ -670,4 +671,45 @@ fn a_range_that_outlives_its_transaction_keeps_no_snapshot() {
             assert!(ranges[0].next().is_none());
         }
     }
+}
+
+/// What a snapshot keeps from being freed is looked for again and again, but less and less often. In virtual time.
+#[test]
+fn what_a_snapshot_holds_back_costs_the_housekeeper_few_reads() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    let (first, later) = Scheduler::run(3, || {
+        let disk = SimDisk::new();
+        let env = common::tiny().open_on(Arc::new(disk.clone())).unwrap();
+        // More than the cache has frames for the list of them.
+        let change = |value: &[u8]| {
+            for part in 0..60u32 {
+                env.transact(|txn| {
+                    let t = txn.bytes_or_create("t")?;
+                    (0..100).try_for_each(|n| t.put(number(part * 100 + n), value))
+                })
+                .unwrap();
+            }
+        };
+        change(&[1; 2_000]);
+        let snapshot = env.snapshot().unwrap();
+        change(b"short");
+        assert!(env.stat().unwrap().held_back_free_count >= 6_000);
+        let reads_in = |seconds: u64| {
+            let before = disk.counters().reads;
+            sync::sleep_ns(seconds * SECOND_NS);
+            disk.counters().reads - before
+        };
+        let reads = (reads_in(600), reads_in(600));
+        drop(snapshot);
+        let ended_ns = sync::now_ns();
+        while env.stat().unwrap().held_back_free_count > 0 {
+            assert!(sync::now_ns() - ended_ns < 60 * SECOND_NS, "{:?}", env.stat());
+            sync::sleep_ns(SECOND_NS);
+        }
+        env.close().unwrap();
+        reads
+    })
+    .unwrap();
+    println!("{first} reads in ten minutes, {later} in the next ten");
+    assert!(first <= 4_000 && later <= 2_000, "{first} reads in ten minutes, {later} in the next ten");
 }

@@ -287,7 +287,8 @@ settings! {
         setter: log_segment_bytes(bytes: u64) => bytes,
     }
 
-    /// Memory for log records on their way to the disk. The longest log record has to fit several times.
+    /// Memory for log records: half of it for those on their way to the disk, and half for those written last. A
+    /// rollback that finds its records there reads nothing. The longest log record has to fit several times.
     log_buffer_bytes: u64 {
         default: 8 << 20,
         unit: Bytes,
