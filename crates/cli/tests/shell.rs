@@ -110,6 +110,45 @@ fn tables_are_indexed_renamed_followed_and_compacted() {
     );
 }
 
+/// No line of a quoted text is a command, whatever it says and whatever is wrong with the command.
+#[test]
+fn a_quote_goes_on_in_the_next_line() {
+    let place = Place::new();
+    let text = "first line\ndrop fruit\n\n# not a comment\nlast line";
+    let script = format!(
+        "create fruit\nput fruit apple red\ncreate keep\nput keep note '{text}'\nget keep note\n\
+         put keep two \"a\ndrop fruit\n\\\"b\" # it's\nget keep two\n\
+         put keep bad \"\\q\ndrop fruit\n\"\nput 'a'b 'c\ndrop fruit\n'\nnothing 'a\ndrop fruit\n'\n"
+    );
+    let end = "get fruit apple\nput keep open 'a\ndrop fruit\nget keep note\n";
+    let answers = [
+        "ok",
+        "ok",
+        "ok",
+        "ok",
+        "ok \"first line\\ndrop fruit\\n\\n# not a comment\\nlast line\"",
+        "ok",
+        "ok \"a\\ndrop fruit\\n\\\"b\"",
+        "error usage: \\q means nothing in double quotes; write \\\\ for a backslash",
+        "error usage: put a blank after the quote that closes at letter 7",
+        "error usage: there is no command \"nothing\"; help lists them",
+        "ok red",
+        "error usage: the quote opened at letter 15 is never closed; the 2 lines behind it were not run",
+    ];
+    let said = place.shell(&format!("{script}{end}"));
+    assert_eq!((&said.lines[..], said.code), (&answers.map(str::to_owned)[..], 1), "{}", said.err);
+    // The same from a file; what is open at its end does not reach into what reads it.
+    std::fs::write(place.0.path().join("script"), script + end).unwrap();
+    let said = place.shell("drop fruit\ndrop keep\n.read script\nget fruit apple\n");
+    assert_eq!((&said.lines[2..14], &said.lines[14..]), (&answers.map(str::to_owned)[..], &["ok red".to_owned()][..]));
+    // Bytes that are not text belong to their command, too.
+    let mut command = Command::cargo_bin("ledgerstone").unwrap();
+    command.current_dir(place.0.path()).args(["shell", "env"]);
+    let output = command.write_stdin(&b"put keep k '\xff\ndrop fruit\n'\nget fruit apple\n"[..]).output().unwrap();
+    let wanted = "error usage: the line is not UTF-8; write bytes as x'00ff'\nok red\n";
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), wanted);
+}
+
 #[test]
 fn it_goes_on_after_an_error_and_the_exit_code_says_that_there_was_one() {
     check(

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::answer::Mode;
 use super::outer;
-use super::words::{Word, WordError, split};
+use super::words::{Quotes, Word, WordError, split};
 
 /// A command with how it is used and what it does. `help`, completion and the guide come from this table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -558,6 +558,12 @@ pub fn exercise(text: &str) {
     }
     if let Err(error) = parse(text) {
         assert!(!error.to_string().is_empty());
+    }
+    let is_open = Quotes::default().is_open_after(text);
+    match split(text) {
+        Ok(_) => assert!(!is_open, "{text:?}"),
+        Err(WordError::Open(_)) => assert!(is_open, "{text:?}"),
+        Err(_) => {} // It may be open behind what is wrong.
     }
 }
 

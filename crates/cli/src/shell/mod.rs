@@ -10,9 +10,9 @@
 //! | edit lines | `terminal` |
 //!
 //! From a pipe each command is answered by exactly one line, in order (modes `plain` and `json`); blank lines and
-//! comments are not commands. A command of the command line prints its data first, as it does there. It goes on after
-//! an error, and the exit code says whether there was one: 0 none, 1 some command failed, 2 the shell itself could not
-//! go on.
+//! comments have no answer. A command is one line, or more where a quote is open at the end of a line. A command of
+//! the command line prints its data first, as it does there. It goes on after an error, and the exit code says whether
+//! there was one: 0 none, 1 some command failed, 2 the shell itself could not go on.
 
 mod answer;
 pub mod command;
@@ -25,9 +25,9 @@ mod worker;
 pub use answer::Mode;
 
 use std::fs::File;
-use std::io::{BufReader, IsTerminal, Read};
+use std::io::{BufRead, BufReader, IsTerminal, Read};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::interrupt::Interrupted;
 use crate::opening::DirArgs;
@@ -36,8 +36,9 @@ use crate::output::Output;
 use crate::rows::Lines;
 use answer::Answer;
 use session::{Next, Session};
+use words::Quotes;
 
-/// The longest line: a value of 64 MiB in hexadecimal digits, and something for the rest.
+/// The longest command: a value of 64 MiB in hexadecimal digits, and something for the rest.
 const LINE_BYTES_MAX: usize = (128 << 20) + (1 << 20);
 
 pub(crate) fn run(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome> {
@@ -77,16 +78,52 @@ fn run_line(session: &mut Session, line: command::Line, output: &Output) -> Next
     }
 }
 
-/// Answers line by line.
+/// The lines of one command: a quote that is open at the end of a line goes on in the next.
+struct Gathered {
+    bytes: Vec<u8>,
+    line_count: u64,
+    /// The input ended inside the quote.
+    is_open: bool,
+}
+
+/// The next command; `None` at the end of the input.
+///
+/// # Errors
+/// What cannot be read, and a command that is too long: where its quotes end is not known, so what follows could be a
+/// part of it.
+fn gather<R: BufRead>(lines: &mut Lines<R>) -> anyhow::Result<Option<Gathered>> {
+    let (mut quotes, mut gathered) = (Quotes::default(), Gathered { bytes: Vec::new(), line_count: 0, is_open: true });
+    while gathered.is_open {
+        let Some(line) = lines.next().context("cannot read the commands")? else { break };
+        let fits = |bytes: &Vec<u8>| gathered.bytes.len() + bytes.len() <= LINE_BYTES_MAX;
+        let Some(bytes) = line.bytes.filter(fits) else {
+            bail!("a command is longer than {LINE_BYTES_MAX} bytes; it and those behind it were not run");
+        };
+        gathered.is_open = quotes.is_open_after(&String::from_utf8_lossy(&bytes));
+        gathered.line_count += 1;
+        gathered.bytes.extend(bytes);
+    }
+    Ok((gathered.line_count > 0).then_some(gathered))
+}
+
+impl Gathered {
+    fn parse(self) -> Result<Option<command::Line>, String> {
+        let behind = self.line_count - 1;
+        let text = String::from_utf8(self.bytes).map_err(|_| "the line is not UTF-8; write bytes as x'00ff'")?;
+        command::parse(&text).map_err(|error| match (self.is_open, behind) {
+            (false, _) | (true, 0) => error.to_string(),
+            (true, 1) => format!("{error}; the line behind it was not run"),
+            (true, _) => format!("{error}; the {behind} lines behind it were not run"),
+        })
+    }
+}
+
+/// Answers command by command.
 fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) -> anyhow::Result<Piped> {
     let mut lines = Lines::new(BufReader::with_capacity(1 << 16, input), LINE_BYTES_MAX);
     let mut piped = Piped { had_error: false, has_quit: false };
-    while let Some(line) = lines.next().context("cannot read the commands")? {
-        let text = line.bytes.ok_or_else(|| format!("the line is longer than {LINE_BYTES_MAX} bytes"));
-        let text = text.and_then(|bytes| {
-            String::from_utf8(bytes).map_err(|_| "the line is not UTF-8; write bytes as x'00ff'".into())
-        });
-        let parsed = text.and_then(|text| command::parse(&text).map_err(|error| error.to_string()));
+    while let Some(gathered) = gather(&mut lines)? {
+        let parsed = gathered.parse();
         let (shown, is_error) = match parsed {
             Ok(None) => continue,
             Ok(Some(line)) => match run_line(session, line, output) {

@@ -15,7 +15,7 @@ use super::answer::{Answer, Mode};
 use super::command::{COMMANDS, parse};
 use super::outer;
 use super::session::{Next, Session};
-use super::words::{WordError, quote, split};
+use super::words::{Quotes, quote};
 use crate::interrupt::{self, Interrupted};
 use crate::output::{Output, escaped};
 
@@ -142,9 +142,9 @@ impl Highlighter for Words {}
 impl Validator for Words {
     /// A quote that is open goes on in the next line.
     fn validate(&self, context: &mut ValidationContext<'_>) -> rustyline::Result<ValidationResult> {
-        Ok(match split(context.input()) {
-            Err(WordError::Open(_)) => ValidationResult::Incomplete,
-            _ => ValidationResult::Valid(None),
+        Ok(match Quotes::default().is_open_after(context.input()) {
+            true => ValidationResult::Incomplete,
+            false => ValidationResult::Valid(None),
         })
     }
 }

@@ -11,6 +11,7 @@
 //! ```
 //! Q1. What [`quote`] writes, [`split`] reads back as one word with the same bytes.
 //! Q2. A keyword is a bare word: a table named `from` is written `'from'` where a keyword could stand.
+//! Q3. A quote that is open at the end of a line goes on in the next one, wherever lines come from.
 //!
 //! This file knows bytes and no commands.
 
@@ -88,6 +89,55 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
 /// Whether the rest of a line is the `;` that ends it.
 fn is_end(rest: &[char]) -> bool {
     matches!(rest, [';', rest @ ..] if rest.iter().all(|c| c.is_whitespace()))
+}
+
+/// Whether a quote is open at the end of a line, so that the next line belongs to the same command.
+///
+/// Takes the lines of a command one after the other. It looks at nothing but quotes: a command that [`split`] refuses
+/// at its beginning ends where its quotes do, and no line of a quoted text is ever taken for a command (Q3).
+#[derive(Debug, Default)]
+pub struct Quotes {
+    at: At,
+}
+
+/// Where in a line.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum At {
+    /// Where a word could begin.
+    #[default]
+    Between,
+    /// Behind an x where a word could begin.
+    X,
+    Bare,
+    Comment,
+    Quoted(char),
+    /// Behind a backslash in double quotes.
+    Escape,
+}
+
+impl Quotes {
+    /// Takes the next line; whether a quote is open behind it.
+    pub fn is_open_after(&mut self, line: &str) -> bool {
+        for letter in line.chars() {
+            self.at = match (self.at, letter) {
+                (At::Comment, _) => At::Comment,
+                (At::Escape, _) => At::Quoted('"'),
+                (At::Quoted('"'), '\\') => At::Escape,
+                (At::Quoted(quote), letter) if letter == quote => At::Bare,
+                (At::Quoted(quote), _) => At::Quoted(quote),
+                (At::Between | At::X, '\'') | (At::Between, '"') => At::Quoted(letter),
+                (At::Between, '#') => At::Comment,
+                (At::Between, 'x' | 'X') => At::X,
+                (At::Between | At::X | At::Bare, letter) if letter.is_whitespace() => At::Between,
+                (At::Between | At::X | At::Bare, _) => At::Bare,
+            };
+        }
+        let is_open = matches!(self.at, At::Quoted(_) | At::Escape);
+        if !is_open {
+            self.at = At::Between;
+        }
+        is_open
+    }
 }
 
 /// What stands between quotes, and where the line goes on.
@@ -206,6 +256,34 @@ mod tests {
         check("x'0'", "even number");
         check("u32:-1", "is not a number of type u32");
         check("i64:", "is not a number of type i64");
+    }
+
+    #[test]
+    fn a_quote_is_open_exactly_where_a_line_ends_inside_of_it() {
+        let check = |lines: &[&str], open: &[bool]| {
+            let mut quotes = Quotes::default();
+            let seen: Vec<bool> = lines.iter().map(|line| quotes.is_open_after(line)).collect();
+            assert_eq!(seen, open, "{lines:?}");
+        };
+        check(&["put t k 'a\n", "drop t\n", "b'\n", "get t k"], &[true, true, false, false]);
+        check(&["put t k \"a \\\" b\n", "\\\\\" # it's\n", "# it's\n", "don't\n"], &[true, false, false, false]);
+        check(&["put t x'00\n", "ff' X'\n", "'", "x\"'\n"], &[true, true, false, false]);
+        // What cannot be taken apart ends where its quotes do.
+        check(&["put t k \"\\q\n", "drop t\n", "\"\n"], &[true, true, false]);
+        check(&["put t 'it's 'mine\n", "'"], &[true, false]);
+        check(&["put t u32:x 'a\n", "'"], &[true, false]);
+        // It agrees with what takes the line apart.
+        let pieces = ["'", "\"", "\\", "x", " ", "\n", "#", ";", "n", "\u{a0}", "a", "x'00"];
+        for no in 0..20_000_usize {
+            let digits = (0..8).map(|at| pieces[no.wrapping_mul(2_654_435_761) / 12_usize.pow(at) % 12]);
+            let line: String = digits.collect();
+            let is_open = Quotes::default().is_open_after(&line);
+            match split(&line) {
+                Ok(_) => assert!(!is_open, "{line:?}"),
+                Err(WordError::Open(_)) => assert!(is_open, "{line:?}"),
+                Err(_) => {}
+            }
+        }
     }
 
     #[test]
