@@ -433,6 +433,36 @@ fn what_sqlite_s_shell_has_works_here() {
     assert_eq!(std::fs::read_to_string(file("out")).unwrap(), "ok 3 a=1 b=2 c=\"x;\"\n");
 }
 
+/// What a table has comes into the file, all of it, and can be imported again.
+#[test]
+fn csv_in_a_file_is_what_the_table_has() {
+    let place = Place::new();
+    let mut script = "create t\nput t p 'C:\\new'\nput t q 'a\nb \"c\", d'\nput t r \"\\x1b\\r\"\nbegin\n".to_owned();
+    script.extend((0..1500).map(|no| format!("put t u{no:04} {no}\n")));
+    script += "commit\n.mode csv\n.output t.csv\nscan t\n.output\nscan t\n.mode list\n.output t.list\nscan t keys\n\
+        changes\n.output\n.mode plain\nimport u t.csv --key key --value value\ncount u\nget u p\nget u q\nget u r\n\
+        create raw\nput raw k x'ff'\n.mode csv\n.output raw.csv\nscan raw\n";
+    let said = place.shell(&script);
+    let file = |name: &str| std::fs::read_to_string(place.0.path().join(name)).unwrap();
+    let csv = file("t.csv");
+    assert!(csv.starts_with("key,value\np,C:\\new\nq,\"a\nb \"\"c\"\", d\"\nr,\"\x1b\r\"\nu0000,0\n"), "{csv:?}");
+    assert!(csv.ends_with("u1499,1499\n"));
+    let keys = 1503;
+    assert_eq!(file("t.list").lines().filter(|line| !line.contains('\t')).count(), keys);
+    let changes = 1 + keys;
+    assert_eq!(file("t.list").lines().count(), keys + changes);
+    // The same to a program: `scan` there is neither cut nor escaped.
+    let out = said.lines.join("\n");
+    assert!(out.contains(csv.trim_end()), "{out}");
+    let last = &said.lines[said.lines.len() - 9..];
+    let wanted =
+        ["ok", "ok 1503", "ok \"C:\\\\new\"", "ok \"a\\nb \\\"c\\\", d\"", "ok \"\\x1b\\r\"", "ok", "ok", "ok", "ok"];
+    assert_eq!(last, wanted.map(str::to_owned), "{}", said.err);
+    let raw = file("raw.csv");
+    assert!(raw.starts_with("error not-text: the value of key k is not text"), "{raw}");
+    assert_eq!(said.code, 1);
+}
+
 #[test]
 fn numbers_are_typed_as_the_table_says() {
     let dir = tempfile::tempdir().unwrap();

@@ -8,6 +8,9 @@
 //! list    many   other programs of a pipe: records a line each, as `ledgerstone scan` prints them; everything else as plain
 //! csv     many   spreadsheets: records as key,value; everything else as plain
 //! ```
+//! A terminal sees at most 1000 records unless asked for more, and escapes where bytes are not letters. What `list` and
+//! `csv` write anywhere else is whole, and `csv` has the values as they are.
+//!
 //! Keys and values are shown as the types of their table say ([`Forms`]): what is shown can be typed again.
 
 use comfy_table::{Table, presets};
@@ -170,7 +173,7 @@ impl Answer {
         }
     }
 
-    /// Says that there is more than what is shown, if so.
+    /// Says that there is more than what is shown, if so: what `list` and `csv` have no place for.
     pub(crate) fn cut_short(&self) -> Option<String> {
         match self.for_people() {
             Answer::Records { records, has_more: true, .. } => {
@@ -331,20 +334,40 @@ impl Answer {
     }
 
     fn csv(&self) -> String {
-        let Answer::Records { records, forms, .. } = self else { return self.plain() };
-        let mut writer = csv::Writer::from_writer(Vec::new());
-        let mut lines = "key,value".to_owned();
-        for row in rows(records, forms) {
-            let _ = writer.write_record(row); // Writing to memory cannot fail.
+        match self {
+            Answer::Records { records, forms, .. } => csv_lines(rows(records, forms)),
+            _ => self.plain(),
         }
-        let text = writer.into_inner().unwrap_or_default();
-        let text = String::from_utf8_lossy(&text);
-        if !text.is_empty() {
-            lines.push('\n');
-            lines.push_str(text.trim_end_matches('\n'));
-        }
-        lines
     }
+
+    /// Records as CSV for a program or a file, without a line ending: every key and value as it is, because quotes can
+    /// hold any text. Nothing for other answers.
+    ///
+    /// # Errors
+    /// A key or a value that is not text: `export` refuses it, too.
+    pub(crate) fn exact_csv(&self) -> Option<Result<String, Answer>> {
+        let Answer::Records { records, forms, .. } = self.for_people() else { return None };
+        let not_text = |what: &str, key: &[u8]| Answer::Failed {
+            kind: "not-text",
+            message: format!("the {what} {} is not text, and CSV holds text only; export --hex writes it", readable(key)),
+        };
+        let row = |(first, second): &(Vec<u8>, Option<Vec<u8>>)| {
+            let key = forms.first(first).ok_or_else(|| not_text("key", first))?;
+            let value = second.as_ref().map(|value| forms.second(value).ok_or_else(|| not_text("value of key", first)));
+            Ok([key, value.transpose()?.unwrap_or_default()])
+        };
+        Some(records.iter().map(row).collect::<Result<Vec<_>, Answer>>().map(|rows| csv_lines(rows.into_iter())))
+    }
+}
+
+fn csv_lines(rows: impl Iterator<Item = [String; 2]>) -> String {
+    let mut writer = csv::Writer::from_writer(b"key,value\n".to_vec());
+    for row in rows {
+        let _ = writer.write_record(row); // Writing to memory cannot fail.
+    }
+    let mut lines = writer.into_inner().unwrap_or_default();
+    lines.pop(); // The last line ending.
+    String::from_utf8_lossy(&lines).into_owned()
 }
 
 /// Records as people read them.
@@ -411,6 +434,21 @@ mod tests {
             "waiting for a",
             r#"{"ok":true,"transaction":"b","waiting":["a"]}"#,
         );
+    }
+
+    #[test]
+    fn csv_for_a_file_has_every_value_as_it_is_and_refuses_what_is_not_text() {
+        let exact = |key: &[u8], value: &[u8]| {
+            let records = vec![(key.to_vec(), Some(value.to_vec()))];
+            let records = Answer::Records { records, has_more: false, forms: Box::new(Forms::PLAIN) };
+            records.exact_csv().unwrap().map_err(|refused| refused.show(Mode::Plain, None))
+        };
+        assert_eq!(exact(b"k", b"C:\\new\x1b\r"), Ok("key,value\nk,\"C:\\new\x1b\r\"".into()));
+        assert_eq!(exact(b"k", b"a\n\"b\"\n"), Ok("key,value\nk,\"a\n\"\"b\"\"\n\"".into()));
+        for (key, value, what) in [(b"\xff", b"a", "the key \\xff"), (b"k", b"\xff", "the value of key k")] {
+            assert!(exact(key, value).unwrap_err().starts_with(&format!("error not-text: {what} is not text")));
+        }
+        assert!(Answer::Done.exact_csv().is_none());
     }
 
     #[test]

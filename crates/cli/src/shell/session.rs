@@ -10,6 +10,7 @@
 //!     on in its worker, and the shell takes other commands.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -52,6 +53,8 @@ pub(crate) struct Session {
     answers: Option<Target<'static>>,
     /// The answer at hand is that of `.output` itself, which belongs into no file.
     is_aside: bool,
+    /// Somebody sees what goes to the output.
+    has_terminal: bool,
     /// Set where late answers can be printed; without it they are asked for by `wait`.
     pub(crate) printer: Option<Printer>,
     /// Table names, as last seen, for completion.
@@ -62,11 +65,13 @@ pub(crate) struct Session {
 pub(crate) struct Shown {
     data: Vec<u8>,
     text: String,
+    /// The text is data, too: nothing in it is escaped.
+    is_exact: bool,
 }
 
 impl From<String> for Shown {
     fn from(text: String) -> Shown {
-        Shown { data: Vec::new(), text }
+        Shown { data: Vec::new(), text, is_exact: false }
     }
 }
 
@@ -97,6 +102,7 @@ impl Session {
             has_timer: false,
             answers: None,
             is_aside: false,
+            has_terminal: std::io::stdout().is_terminal(),
             printer: None,
             tables,
         })
@@ -122,10 +128,13 @@ impl Session {
     /// An answer to a command that began then.
     pub(super) fn shown(&self, answer: &Answer, began: Instant, is_interrupted: bool) -> Next {
         let ms = self.has_timer.then(|| began.elapsed().as_secs_f64() * 1e3);
-        // Lists and CSV are data, and nothing else is among it.
-        let is_data = matches!(self.mode, Mode::List | Mode::Csv);
-        let shown = answer.show(self.mode, ms.filter(|_| !is_data));
-        if is_data {
+        let wants_exact = self.mode == Mode::Csv && self.is_unseen();
+        let exact = wants_exact.then(|| answer.exact_csv()).flatten();
+        let (refused, exact) = exact.map_or((None, None), |exact| (exact.as_ref().err().cloned(), exact.ok()));
+        let answer = refused.as_ref().unwrap_or(answer);
+        let is_exact = exact.is_some();
+        let text = exact.unwrap_or_else(|| answer.show(self.mode, ms.filter(|_| !self.is_data())));
+        if self.is_data() {
             if let Some(note) = answer.cut_short() {
                 say_note(note);
             }
@@ -133,8 +142,23 @@ impl Session {
                 say_note(format_args!("{ms:.3} ms"));
             }
         }
-        let shown = Shown { data: answer.data().to_vec(), text: shown };
+        let shown = Shown { data: answer.data().to_vec(), text, is_exact };
         if is_interrupted { Next::Interrupted(shown) } else { Next::Print(shown, answer.is_error()) }
+    }
+
+    /// Lists and CSV are data, and nothing else is among it: no time, and no word that there is more.
+    fn is_data(&self) -> bool {
+        matches!(self.mode, Mode::List | Mode::Csv)
+    }
+
+    /// Answers go to a file or a program.
+    fn is_unseen(&self) -> bool {
+        self.answers.is_some() || !self.has_terminal
+    }
+
+    /// The limit of a command that shows records: data that nobody sees is whole.
+    fn limit(&self, asked: Option<u64>) -> Option<u64> {
+        asked.or_else(|| (self.is_data() && self.is_unseen()).then_some(u64::MAX))
     }
 
     /// The directory that is open.
@@ -185,7 +209,10 @@ impl Session {
     fn answer(&mut self, Line { at, command }: Line) -> Result<Option<Answer>, Answer> {
         let named = |name: Option<String>| name.or_else(|| at.clone());
         let answer = match command {
-            Command::Data(data) => {
+            Command::Data(mut data) => {
+                if let Data::Scan(scan) | Data::Lookup { scan, .. } = &mut data {
+                    scan.limit = self.limit(scan.limit);
+                }
                 let name = at.or_else(|| self.current.clone()).filter(|name| name != AUTO);
                 if name.is_none() && matches!(data, Data::Savepoint(_) | Data::RollbackTo(_) | Data::Release(_)) {
                     let message =
@@ -221,7 +248,10 @@ impl Session {
             Command::Transactions => self.transactions(),
             Command::Wait(name) => self.wait(named(name))?,
             Command::Stat => self.ask(Some(AUTO.into()), Job::Stat)?,
-            Command::Changes { from, limit } => self.ask(Some(AUTO.into()), Job::Changes { from, limit })?,
+            Command::Changes { from, limit } => {
+                let limit = self.limit(limit);
+                self.ask(Some(AUTO.into()), Job::Changes { from, limit })?
+            }
             Command::Compact => self.ask(Some(AUTO.into()), Job::Compact)?,
             Command::Checkpoint => self.ask(Some(AUTO.into()), Job::Checkpoint)?,
             Command::Verify => self.ask(Some(AUTO.into()), Job::Verify)?,
@@ -263,7 +293,10 @@ impl Session {
             }
             None => {
                 output.bytes(&shown.data)?;
-                output.line(&shown.text)?;
+                match shown.is_exact {
+                    true => output.bytes(shown.text.as_bytes()).and_then(|()| output.bytes(b"\n"))?,
+                    false => output.line(&shown.text)?,
+                }
                 output.flush() // A program at the other end of a pipe waits for it.
             }
         }

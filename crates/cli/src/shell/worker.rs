@@ -35,7 +35,7 @@ use crate::index::index_json;
 use crate::inspect::{stat_json, table_json};
 use crate::interrupt;
 use crate::opening::lend;
-use crate::output::{Output, counted};
+use crate::output::{Output, bytes_readable, counted};
 use crate::text::{Part, Text, check_types, typed_key, typed_value};
 
 /// The worker for commands outside of named transactions.
@@ -43,6 +43,9 @@ pub(crate) const AUTO: &str = "auto";
 
 /// Records that a scan shows unless told otherwise.
 const SCAN_COUNT_MAX: u64 = 1000;
+
+/// The records that an answer may hold, as it is in memory until it is shown.
+const ANSWER_BYTES_MAX: u64 = 1 << 30;
 
 /// What a worker is to do.
 #[derive(Debug)]
@@ -481,6 +484,7 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
     let mut types = Types::of(env)?;
     let mut feed = env.changes(Lsn(from))?;
     let (mut records, mut objects, mut count, mut has_more) = (Vec::new(), Vec::new(), 0, false);
+    let mut byte_count = 0;
     while let Some(commit) = feed.next()? {
         if interrupt::is_asked() {
             return Ok(stopped(records.len() as u64));
@@ -493,7 +497,12 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
         for item in &commit.items {
             types.learn(item);
             let text = types.of_item(item);
-            records.push((commit.lsn.to_string().into_bytes(), Some(item_text(item, &text, " ").into_bytes())));
+            let line = item_text(item, &text, " ").into_bytes();
+            byte_count += line.len() as u64;
+            if byte_count > ANSWER_BYTES_MAX {
+                return Ok(too_large(records.len() as u64, ANSWER_BYTES_MAX));
+            }
+            records.push((commit.lsn.to_string().into_bytes(), Some(line)));
             objects.push(change_json(&commit, item, &text));
         }
     }
@@ -531,6 +540,15 @@ fn typed_or_bytes(word: &Word, typed: impl FnOnce(&str) -> Option<Result<Vec<u8>
 
 fn wrong_type(message: String) -> Answer {
     Answer::Failed { kind: "wrong-type", message }
+}
+
+fn too_large(count: u64, bytes_max: u64) -> Answer {
+    let message = format!(
+        "the answer is longer than {} after {}; say limit N, or export the table",
+        bytes_readable(bytes_max),
+        counted(count, "record")
+    );
+    Answer::Failed { kind: "too-large", message }
 }
 
 fn stopped(count: u64) -> Answer {
@@ -657,10 +675,19 @@ fn records(txn: &Transaction, scan: &Scan) -> Result<Answer, Error> {
 fn limited(
     scan: &Scan,
     forms: Forms,
+    next: impl FnMut(bool) -> Option<Result<(Vec<u8>, Option<Vec<u8>>), Error>>,
+) -> Result<Answer, Error> {
+    limited_to(ANSWER_BYTES_MAX, scan, forms, next)
+}
+
+fn limited_to(
+    bytes_max: u64,
+    scan: &Scan,
+    forms: Forms,
     mut next: impl FnMut(bool) -> Option<Result<(Vec<u8>, Option<Vec<u8>>), Error>>,
 ) -> Result<Answer, Error> {
     let limit = scan.limit.unwrap_or(SCAN_COUNT_MAX);
-    let mut records = Vec::new();
+    let (mut records, mut byte_count) = (Vec::new(), 0);
     while (records.len() as u64) < limit {
         if interrupt::is_asked() {
             return Ok(stopped(records.len() as u64));
@@ -668,9 +695,32 @@ fn limited(
         let Some(record) = next(scan.is_reverse) else {
             return Ok(Answer::Records { records, has_more: false, forms: Box::new(forms) });
         };
-        records.push(record?);
+        let (key, value) = record?;
+        byte_count += (key.len() + value.as_ref().map_or(0, Vec::len)) as u64;
+        if byte_count > bytes_max {
+            return Ok(too_large(records.len() as u64, bytes_max));
+        }
+        records.push((key, value));
     }
     // Only a limit that nobody asked for needs to be told.
     let has_more = scan.limit.is_none() && next(scan.is_reverse).transpose()?.is_some();
     Ok(Answer::Records { records, has_more, forms: Box::new(forms) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_memory_should_not_hold_is_refused_and_never_cut() {
+        let scan = Scan { limit: Some(u64::MAX), ..Scan::default() };
+        let answer = |count: usize| {
+            let mut records = vec![Ok((b"k".to_vec(), Some(b"123".to_vec()))); count].into_iter();
+            limited_to(8, &scan, Forms::PLAIN, |_| records.next()).unwrap()
+        };
+        assert!(matches!(answer(2), Answer::Records { records, has_more: false, .. } if records.len() == 2));
+        let Answer::Failed { kind, message } = answer(3) else { panic!("it is cut") };
+        assert_eq!(kind, "too-large");
+        assert_eq!(message, "the answer is longer than 8 bytes after 2 records; say limit N, or export the table");
+    }
 }
