@@ -433,6 +433,26 @@ fn what_sqlite_s_shell_has_works_here() {
     assert_eq!(std::fs::read_to_string(file("out")).unwrap(), "ok 3 a=1 b=2 c=\"x;\"\n");
 }
 
+#[test]
+fn habits_from_sqlite_s_shell_are_understood() {
+    let place = Place::new();
+    std::fs::write(place.0.path().join("cities"), CITIES).unwrap();
+    let said = place.shell(
+        ".output out\ntables\n.output stdout\ntables\n.import --csv --skip 1 cities cities\n.import -csv cities more\n\
+         scan cities keys\ncount more\n.import --skip 2 cities less --csv\n.import --csv --skip 1 cities less --columns a,b\n\
+         put more a 1; put more b 2\nput more a '1'; put more b 2\nget more Bern --raw; get more Rome\nbegin; commit\n\
+         index cities i field:1:; unique\n.output 'stdout'\ntables\n",
+    );
+    let one = "error usage: there is one command a line: write what follows the ; on a line of its own";
+    let names = "error usage: the first line names the columns, and every other is a row: leave --skip out, or say \
+                 --skip 1 without --columns";
+    let wanted = ["ok", "ok", "ok 0", "ok", "ok", "ok 4 Bern Oslo Parma Rome", "ok 4", names, names, one, one, one, one];
+    assert_eq!(said.lines[..wanted.len()], wanted.map(str::to_owned), "{}", said.err);
+    assert_eq!(said.lines[wanted.len()..], ["ok", "ok"], "{}", said.err);
+    let file = |name: &str| std::fs::read_to_string(place.0.path().join(name)).unwrap();
+    assert_eq!((file("out"), file("stdout")), ("ok 0\n".into(), "ok 2 cities more\n".into()));
+}
+
 /// What a table has comes into the file, all of it, and can be imported again.
 #[test]
 fn csv_in_a_file_is_what_the_table_has() {

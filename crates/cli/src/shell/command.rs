@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::answer::Mode;
 use super::outer;
-use super::words::{Quotes, Word, WordError, split};
+use super::words::{Quotes, SEVERAL, Word, WordError, split};
 
 /// A command with how it is used and what it does. `help`, completion and the guide come from this table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +98,7 @@ pub const COMMANDS: &[Usage] = &[
     usage(
         ".output",
         ".output [FILE]",
-        "Write answers into a file; without FILE, show them again. The file is there, in place of an older one, when the \
+        "Write answers into a file; without FILE, or with stdout, show them again. The file is there, in place of an older one, when the \
          next .output or the end has made it whole.",
     ),
     usage(
@@ -251,6 +251,9 @@ pub enum ParseError {
         /// How it is written.
         usage: &'static str,
     },
+    /// Something behind a `;` that does not end the line.
+    #[error("{}", SEVERAL)]
+    Several,
     /// A name, a number or a time that is none.
     #[error("{what}")]
     Value {
@@ -266,6 +269,16 @@ pub enum ParseError {
 pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
     let mut words = split(line)?;
     drop_semicolon(&mut words);
+    let is_several = words.iter().rev().skip(1).any(|word| word.is_bare && ends_in_semicolon(&word.bytes));
+    parse_words(words).map_err(|error| if is_several { ParseError::Several } else { error })
+}
+
+/// Whether a word looks like the end of a command. The keys of an index may end so, too.
+pub(super) fn ends_in_semicolon(word: &[u8]) -> bool {
+    word.ends_with(b";") && !word.starts_with(b"field:")
+}
+
+fn parse_words(words: Vec<Word>) -> Result<Option<Line>, ParseError> {
     let mut words = words.into_iter();
     let Some(mut first) = words.next() else { return Ok(None) };
     let mut at = None;
@@ -310,8 +323,9 @@ fn is_as_outside(name: &str, words: &[Word]) -> bool {
 
 /// One `;` at the end of a line means nothing, but where an index is by fields that it separates. Quotes keep one.
 fn drop_semicolon(words: &mut [Word]) {
-    let Some(last) = words.last_mut().filter(|word| word.is_bare && !word.bytes.starts_with(b"field:")) else { return };
-    if last.bytes.len() > 1 && last.bytes.ends_with(b";") {
+    if let Some(last) = words.last_mut().filter(|word| word.is_bare && ends_in_semicolon(&word.bytes))
+        && last.bytes.len() > 1
+    {
         last.bytes.pop();
     }
 }
@@ -381,7 +395,8 @@ fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
         "verify" => Ok(Command::Verify),
         "open" => Ok(Command::Open(rest.text("DIR")?)),
         ".read" => Ok(Command::Read(rest.text("FILE")?)),
-        ".output" if rest.words.peek().is_none() => Ok(Command::Output(None)),
+        // As sqlite3's shell has it; a file of that name is 'stdout' or ./stdout.
+        ".output" if rest.words.peek().is_none() || rest.takes("stdout") => Ok(Command::Output(None)),
         ".output" => Ok(Command::Output(Some(rest.text("FILE")?))),
         ".mode" => {
             let mode = rest.text("the mode")?;
@@ -611,6 +626,8 @@ mod tests {
         assert_eq!(command_of("index t i field:2:; unique"), Command::Data(index));
         assert_eq!(command_of("changes limit 3"), Command::Changes { from: 0, limit: Some(3) });
         assert_eq!(command_of("exit"), Command::Quit);
+        assert_eq!(command_of(".output stdout"), Command::Output(None));
+        assert_eq!(command_of(".output 'stdout'"), Command::Output(Some("stdout".into())));
         assert_eq!(command_of(".quit"), Command::Quit);
         assert_eq!(command_of(".tables ;"), Command::Data(Data::Tables));
         assert_eq!(command_of("@a commit;"), Command::Commit(None));
@@ -628,6 +645,9 @@ mod tests {
         check("put t k", "VALUE is missing; write: put TABLE KEY VALUE");
         check("get t k k", "\"k\" is not understood");
         check("scan t limit many", "not a number");
+        for several in ["put t a 1; put t b 2", "get t a ; get t b", "begin; put t a 1", "put t a '1'; put t b 2"] {
+            check(several, "one command a line: write what follows the ; on a line of its own");
+        }
         check("scan t prefix a from b", "prefix goes without");
         check("index t i somewhere", "does not say what to index by");
         check("lookup t i is a from b", "is goes without");

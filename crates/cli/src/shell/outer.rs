@@ -17,11 +17,12 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use super::answer::Answer;
-use super::command::{COMMANDS, OuterWord};
+use super::command::{COMMANDS, OuterWord, ends_in_semicolon};
 use super::session::{Next, Session};
+use super::words::SEVERAL;
 use super::worker::Job;
 use crate::args::{Args, Command};
-use crate::interrupt;
+use crate::interrupt::{self, Interrupted};
 use crate::outcome::{self, Outcome};
 use crate::output::Output;
 
@@ -130,12 +131,17 @@ fn run_heeding(
     output: &Output,
 ) -> Result<Answer, Answer> {
     let name = words.first().map_or("", |name| without_dot(&name.text));
-    let mut args = parse(line(session, words), name)?;
+    let is_import = words.first().is_some_and(|name| name.text == ".import");
+    let words = &if is_import { sqlite_import(words)? } else { words.to_vec() };
+    let mut args = parse(line(session, words), name).map_err(|refused| match is_several(words) {
+        true => Answer::usage(SEVERAL),
+        false => refused,
+    })?;
     args.json |= session.is_json();
     args.quiet |= output.is_quiet;
     match &mut args.command {
         Command::Import(import) => {
-            if words.first().is_some_and(|name| name.text.starts_with('.')) {
+            if is_import {
                 std::mem::swap(&mut import.table.table, &mut import.file); // As sqlite3's shell has it: .import FILE TABLE
             }
             refuse_stdin(&import.file)?;
@@ -182,7 +188,13 @@ pub(super) fn answer(result: anyhow::Result<Outcome>) -> Answer {
         Ok(Outcome::Not) => {
             Answer::Failed { kind: "not-all", message: "not everything was as asked; see above".to_owned() }
         }
-        Err(error) => Answer::Failed { kind: outcome::kind(&error), message: outcome::message(&error) },
+        // The kind says that it was interrupted.
+        Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<Interrupted>()) {
+            Some(Interrupted(how_far)) => {
+                Answer::Failed { kind: "interrupted", message: format!("stopped {how_far}") }
+            }
+            None => Answer::Failed { kind: outcome::kind(&error), message: outcome::message(&error) },
+        },
     }
 }
 
@@ -198,6 +210,33 @@ fn parse(line: Vec<OsString>, name: &str) -> Result<Args, Answer> {
         let text = lines.collect::<Vec<_>>().join(" ");
         Answer::usage(text.strip_prefix("error: ").unwrap_or(&text))
     })
+}
+
+/// Whether a command ends before the last word.
+fn is_several(words: &[OuterWord]) -> bool {
+    words.iter().rev().skip(1).any(|word| !word.is_quoted && ends_in_semicolon(word.text.as_bytes()))
+}
+
+/// The options that sqlite3's `.import` has, as ours. The first line names the columns here, so it is no row, with
+/// `--skip 1` or without.
+fn sqlite_import(words: &[OuterWord]) -> Result<Vec<OuterWord>, Answer> {
+    let names_columns = words.iter().any(|word| word.text.starts_with("--columns") && !word.is_quoted);
+    let (mut ours, mut words) = (Vec::new(), words.iter());
+    while let Some(word) = words.next() {
+        match word.text.as_str() {
+            "--csv" | "-csv" if !word.is_quoted => {
+                ours.extend(["--format", "csv"].map(|text| OuterWord { text: text.into(), is_quoted: false }));
+            }
+            "--skip" | "-skip" if !word.is_quoted => match words.next().map(|count| count.text.as_str()) {
+                Some("1") if !names_columns => {}
+                _ => return Err(Answer::usage(
+                    "the first line names the columns, and every other is a row: leave --skip out, or say --skip 1 without --columns",
+                )),
+            },
+            _ => ours.push(word.clone()),
+        }
+    }
+    Ok(ours)
 }
 
 fn refuse_stdin(file: &str) -> Result<(), Answer> {
@@ -286,4 +325,17 @@ fn takes_value(command: &clap::Command, word: &str) -> bool {
         None => arg.get_short().is_some_and(|short| word == format!("-{short}")),
     };
     command.get_arguments().find(is_it).is_some_and(|arg| arg.get_action().takes_values())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::shell::Mode;
+
+    #[test]
+    fn an_interrupted_command_says_so_once() {
+        let error = anyhow::Error::new(Interrupted("after 7 records".into())).context("record 8");
+        let said = answer(Err(error)).show(Mode::Plain, None);
+        assert_eq!(said, "error interrupted: stopped after 7 records");
+    }
 }

@@ -31,6 +31,9 @@ pub struct Word {
     pub is_text: bool,
 }
 
+/// What is said where a line has several commands.
+pub(super) const SEVERAL: &str = "there is one command a line: write what follows the ; on a line of its own";
+
 /// Why a line cannot be taken apart.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
@@ -41,6 +44,9 @@ pub enum WordError {
     /// Something other than a blank follows a closing quote.
     #[error("put a blank after the quote that closes at letter {0}")]
     NoBlank(usize),
+    /// A `;` follows a closing quote, and something follows that.
+    #[error("{}", SEVERAL)]
+    Several,
     /// A backslash in double quotes followed by something that has no meaning there.
     #[error("\\{0} means nothing in double quotes; write \\\\ for a backslash")]
     Escape(String),
@@ -70,7 +76,10 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
             quote @ ('\'' | '"') => {
                 let (bytes, end) = read_quoted(&letters, quote_at, quote)?;
                 if letters.get(end).is_some_and(|c| !c.is_whitespace()) && !is_end(&letters[end..]) {
-                    return Err(WordError::NoBlank(end));
+                    return Err(match letters[end..] {
+                        [';', blank, ..] if blank.is_whitespace() => WordError::Several,
+                        _ => WordError::NoBlank(end),
+                    });
                 }
                 let bytes =
                     if is_hex { from_hex(&String::from_utf8_lossy(&bytes)).map_err(WordError::Typed)? } else { bytes };
