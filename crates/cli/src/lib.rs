@@ -51,7 +51,7 @@ mod time;
 use std::process::ExitCode;
 
 use clap::FromArgMatches;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use args::{Args, Command};
 use output::{Output, escaped, say_error};
@@ -71,16 +71,37 @@ pub fn main() -> ExitCode {
 /// What clap does not understand, or help, which was asked for.
 pub fn parse<T: Into<std::ffi::OsString> + Clone>(words: impl IntoIterator<Item = T>) -> Result<Args, clap::Error> {
     let mut command = help::command();
-    let matches = command.try_get_matches_from_mut(words)?;
+    let matches = command.try_get_matches_from_mut(words).map_err(|error| without_hidden(error, &command))?;
     Args::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
-/// Says what is wrong with the arguments. Help comes here, too: clap answers it with 0 and wrong usage with 2, as we
-/// do.
+/// An error that names no hidden command: clap lists and suggests them all.
+fn without_hidden(mut error: clap::Error, command: &clap::Command) -> clap::Error {
+    for kind in [ContextKind::ValidSubcommand, ContextKind::SuggestedSubcommand] {
+        let shown = match error.remove(kind) {
+            Some(ContextValue::Strings(names)) => {
+                ContextValue::Strings(names.into_iter().filter(|name| !is_hidden(command, name)).collect())
+            }
+            Some(ContextValue::String(name)) if is_hidden(command, &name) => continue,
+            Some(other) => other,
+            None => continue,
+        };
+        error.insert(kind, shown);
+    }
+    error
+}
+
+/// Whether a command of that name is hidden, here or below.
+fn is_hidden(command: &clap::Command, name: &str) -> bool {
+    command.get_subcommands().any(|inner| inner.get_name() == name && inner.is_hide_set() || is_hidden(inner, name))
+}
+
+/// Says what is wrong with the arguments. Help that was asked for comes here, too: clap answers it with 0 and wrong
+/// usage with 2, as we do.
 fn not_understood(error: clap::Error) -> ! {
-    let is_help = error.exit_code() == 0 || error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
     let wants_json = std::env::args_os().take_while(|arg| arg != "--").any(|arg| arg == "--json");
-    if !is_help && wants_json {
+    let is_object = wants_json && error.exit_code() != 0;
+    if is_object {
         drop(Output::new(true, true)); // Errors are objects from now on.
     }
     if error.kind() == ErrorKind::InvalidUtf8 {
@@ -88,8 +109,12 @@ fn not_understood(error: clap::Error) -> ! {
         say_error("an argument is not UTF-8", "usage", Some(advice));
         std::process::exit(2);
     }
-    if !is_help && wants_json {
-        let text = error.to_string();
+    if is_object {
+        let text = match error.kind() {
+            // Its text would be the whole help.
+            ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => no_subcommand(std::env::args()),
+            _ => error.to_string(),
+        };
         let text = text.split("\n\n").next().unwrap_or_default();
         let text = text.strip_prefix("error: ").unwrap_or(text);
         say_error(text, "usage", Some("see: ledgerstone help COMMAND"));
@@ -98,6 +123,19 @@ fn not_understood(error: clap::Error) -> ! {
     // The same complaint about the same arguments, escaped: clap shows them as they are.
     let harmless = std::env::args().map(|arg| escaped(&arg));
     parse(harmless).err().unwrap_or(error).exit()
+}
+
+/// What is wrong with a command line that ends where one of several commands has to follow.
+fn no_subcommand(words: impl Iterator<Item = String>) -> String {
+    let (mut command, mut path) = (&help::command(), "ledgerstone".to_owned());
+    for word in words.skip(1) {
+        if let Some(inner) = command.find_subcommand(&word) {
+            command = inner;
+            path.extend([" ", &word]);
+        }
+    }
+    let names = command.get_subcommands().filter(|inner| !inner.is_hide_set()).map(clap::Command::get_name);
+    format!("{path} wants a command: {}", names.collect::<Vec<_>>().join(", "))
 }
 
 /// Runs a command.

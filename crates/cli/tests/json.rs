@@ -482,6 +482,30 @@ fn an_argument_that_is_not_text_is_led_to_hexadecimal_digits() {
 }
 
 #[test]
+fn a_missing_command_is_an_object_and_names_no_hidden_one() {
+    let said = |words: &[&str]| {
+        let output = assert_cmd::Command::cargo_bin("ledgerstone").unwrap().args(words).output().unwrap();
+        assert_eq!((output.status.code(), output.stdout.len()), (Some(2), 0), "{words:?}");
+        let said = String::from_utf8(output.stderr).unwrap();
+        for hidden in ["complete,", "complete'", "demo-work"] {
+            assert!(!said.contains(hidden), "{words:?}: {said}");
+        }
+        said
+    };
+    for words in [&["--json"][..], &["--json", "index"], &["bench", "--json"], &["--json", "flash", "trace"]] {
+        let told: Value = serde_json::from_str(&said(words)).unwrap();
+        assert_eq!(told["kind"], "usage", "{words:?}: {told}");
+        assert!(told["error"].as_str().unwrap().lines().count() <= 2, "{words:?}: {told}");
+    }
+    let index: Value = serde_json::from_str(&said(&["--json", "index"])).unwrap();
+    assert_eq!(index["error"], "ledgerstone index wants a command: create, drop, list, lookup");
+    assert!(said(&["-q"]).contains("[subcommands: init, put"));
+    assert!(said(&["complet"]).contains("'completions'"));
+    said(&["flash", "-q"]);
+    said(&["flash", "demo-wor"]);
+}
+
+#[test]
 fn changes_are_told_as_records_are() {
     let dir = tempfile::tempdir().unwrap();
     let run = |line: &str| run(dir.path(), line, "", 0).0;
