@@ -132,7 +132,7 @@ fn show(commit: &CommittedChanges, item: &FeedItem, text: &Text, output: &Output
     if output.is_json {
         return output.json(&change_json(commit, item, text));
     }
-    output.line(format_args!("{}\t{}", commit.lsn, item_text(item, text, "\t")))
+    output.line(format_args!("{}\t{}", commit.lsn, item_text(item, text, "\t", readable)))
 }
 
 /// A change as an object.
@@ -203,18 +203,20 @@ fn event_words(event: &TableEvent) -> (&'static str, Vec<(&'static str, String)>
     }
 }
 
-/// Of a record: table, key, value before, value after. Of a table: table, what became of it, and more.
-pub(crate) fn item_text(item: &FeedItem, text: &Text, separator: &str) -> String {
+/// Of a record: table, key, value before, value after. Of a table: table, what became of it, and more. Names and keys
+/// are `written` so that the separator cannot be in them. Values are in double quotes, which are escaped inside, so
+/// that their end is seen and none is taken for what stands without quotes.
+pub(crate) fn item_text(item: &FeedItem, text: &Text, separator: &str, written: fn(&[u8]) -> String) -> String {
     match item {
         FeedItem::Record(change) => {
-            let table = readable(change.table.as_bytes());
-            let key = text.key_text(&change.key).map_or_else(|| readable(&change.key), |key| readable(key.as_bytes()));
+            let table = written(change.table.as_bytes());
+            let key = text.key_text(&change.key).map_or_else(|| written(&change.key), |key| written(key.as_bytes()));
             [table, key, value_text(&change.old, text), value_text(&change.new, text)].join(separator)
         }
         FeedItem::Table(change) => {
             let (event, details) = event_words(&change.event);
-            let head = [readable(change.table.as_bytes()), format!("({event})")];
-            let details = details.into_iter().map(|(_, value)| readable(value.as_bytes()));
+            let head = [written(change.table.as_bytes()), format!("({event})")];
+            let details = details.into_iter().map(|(_, value)| written(value.as_bytes()));
             head.into_iter().chain(details).collect::<Vec<_>>().join(separator)
         }
         _ => String::new(),
@@ -222,11 +224,12 @@ pub(crate) fn item_text(item: &FeedItem, text: &Text, separator: &str) -> String
 }
 
 fn value_text(value: &ChangeValue, text: &Text) -> String {
+    let quoted = |readable: String| format!("\"{}\"", readable.replace('"', "\\\""));
     match value {
         ChangeValue::Absent => "(none)".into(),
-        ChangeValue::Whole(bytes) => format!("\"{}\"", value_line(text, bytes)),
+        ChangeValue::Whole(bytes) => quoted(value_line(text, bytes)),
         ChangeValue::Large(bytes) => format!("({bytes} bytes)"),
-        ChangeValue::Part { offset, bytes } => format!("(at {offset} \"{}\")", readable(bytes)),
+        ChangeValue::Part { offset, bytes } => format!("(at {offset} {})", quoted(readable(bytes))),
         _ => "(not in the log)".into(),
     }
 }

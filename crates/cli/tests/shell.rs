@@ -453,6 +453,27 @@ fn habits_from_sqlite_s_shell_are_understood() {
     assert_eq!((file("out"), file("stdout")), ("ok 0\n".into(), "ok 2 cities more\n".into()));
 }
 
+/// A change is a line in which every part ends where one sees it: the same in the shell as outside.
+#[test]
+fn quotes_in_values_are_escaped_where_changes_show_them() {
+    let place = Place::new();
+    let said = place.shell(
+        "create t\nput t 'two words' 'a\nb\tc\"d\\'\nput t k '(none)'\n.mode list\nchanges\n",
+    );
+    let after = |line: &String| line.split_once('\t').map(|(_, change)| change.to_owned());
+    let shown: Vec<_> = said.lines.iter().filter_map(after).collect();
+    let value = r#""a\nb\tc\"d\\""#;
+    let wanted = [
+        "t (created)".to_owned(),
+        format!("t \"two words\" (none) {value}"),
+        "t k (none) \"(none)\"".to_owned(),
+    ];
+    assert_eq!(shown, wanted, "{:#?}", said.lines);
+    let outside: Vec<_> = place.run(&["changes", "env"], "").lines.iter().filter_map(after).collect();
+    let wanted = ["t\t(created)".to_owned(), format!("t\ttwo words\t(none)\t{value}"), "t\tk\t(none)\t\"(none)\"".to_owned()];
+    assert_eq!(outside, wanted);
+}
+
 /// What a table has comes into the file, all of it, and can be imported again.
 #[test]
 fn csv_in_a_file_is_what_the_table_has() {

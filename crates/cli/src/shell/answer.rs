@@ -63,6 +63,8 @@ pub(crate) enum Forms {
     Record(Text),
     /// Key of an index, and key of its table.
     Entry { index: Text, table: Text },
+    /// Text whose escapes are in it already.
+    Line,
 }
 
 impl Forms {
@@ -72,6 +74,7 @@ impl Forms {
     fn first(&self, key: &[u8]) -> Option<String> {
         match self {
             Forms::Record(text) | Forms::Entry { index: text, .. } => text.key_text(key),
+            Forms::Line => PLAIN.key_text(key),
         }
     }
 
@@ -79,12 +82,14 @@ impl Forms {
         match self {
             Forms::Record(text) => text.value_text(bytes),
             Forms::Entry { table, .. } => table.key_text(bytes),
+            Forms::Line => PLAIN.value_text(bytes),
         }
     }
 
     fn json(&self, first: &[u8], second: Option<&[u8]>) -> Value {
         match (self, second) {
             (Forms::Record(text), value) => record_json(text, first, value),
+            (Forms::Line, value) => record_json(&PLAIN, first, value),
             (Forms::Entry { index, table }, key) => {
                 let mut entry = record_json(table, key.unwrap_or_default(), None);
                 index_key_json(index, first, &mut entry);
@@ -372,7 +377,11 @@ fn csv_lines(rows: impl Iterator<Item = [String; 2]>) -> String {
 
 /// Records as people read them.
 fn rows<'a>(records: &'a [(Vec<u8>, Option<Vec<u8>>)], forms: &'a Forms) -> impl Iterator<Item = [String; 2]> + 'a {
-    records.iter().map(|(first, second)| {
+    let shown = |text: Option<String>, bytes: &[u8]| match (forms, text) {
+        (Forms::Line, Some(line)) => line,
+        (_, text) => shown(text, bytes),
+    };
+    records.iter().map(move |(first, second)| {
         let second = second.as_ref().map_or_else(String::new, |second| shown(forms.second(second), second));
         [shown(forms.first(first), first), second]
     })

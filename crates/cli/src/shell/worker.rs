@@ -27,7 +27,7 @@ use serde_json::{Map, Value, json};
 use super::answer::{Answer, Forms};
 use super::command::{Data, Scan};
 use super::outer;
-use super::words::Word;
+use super::words::{Word, quote};
 use crate::args::Args;
 use crate::changes::{Types, change_json, item_text};
 use crate::commands::{index_key_json, record_json};
@@ -497,7 +497,7 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
         for item in &commit.items {
             types.learn(item);
             let text = types.of_item(item);
-            let line = item_text(item, &text, " ").into_bytes();
+            let line = item_text(item, &text, " ", quote).into_bytes();
             byte_count += line.len() as u64;
             if byte_count > ANSWER_BYTES_MAX {
                 return Ok(too_large(records.len() as u64, ANSWER_BYTES_MAX));
@@ -506,7 +506,7 @@ fn changes(env: &Environment, from: u64, limit: Option<u64>) -> Result<Answer, E
             objects.push(change_json(&commit, item, &text));
         }
     }
-    let answer = Answer::Records { records, has_more, forms: Box::new(Forms::PLAIN) };
+    let answer = Answer::Records { records, has_more, forms: Box::new(Forms::Line) };
     Ok(answer.with(json!({ "more": has_more, "records": objects })))
 }
 
