@@ -18,6 +18,13 @@ fn mismatch<T>(found: Result<T, Error>) -> (String, String, String, String) {
     }
 }
 
+#[test]
+fn bytes_that_are_not_a_value_are_counted_as_people_count() {
+    let said = |bytes: &[u8]| ledgerstone::typed::Key::decode(bytes).map(|_: u64| ()).unwrap_err().to_string();
+    assert_eq!(said(&[1]), "1 byte is not a valid u64");
+    assert_eq!(said(&[1, 2]), "2 bytes are not a valid u64");
+}
+
 fn said(table: &str, what: &str, stored: &str, asked: &str) -> (String, String, String, String) {
     (table.into(), what.into(), stored.into(), asked.into())
 }
@@ -131,6 +138,8 @@ fn an_index_is_read_by_the_type_of_its_keys_only() {
     let options = common::tiny().typed_index_extractor("level", |_: &u64, value: &i64| vec![value.unsigned_abs()]);
     let env = options.open(dir.path()).unwrap();
     let put = env.transact(|txn| txn.open(LEVELS)?.put(&2, &3));
+    let message = put.as_ref().unwrap_err().to_string();
+    assert!(message.ends_with("the index function \"level\" is for other types; register one for those of the table"), "{message}");
     assert_eq!(mismatch(put), said("levels", "keys in index \"by\"", "i64", "u64"));
     env.close().unwrap();
     let env = signed().open(dir.path()).unwrap();

@@ -377,7 +377,7 @@ fn csv_lines(rows: impl Iterator<Item = [String; 2]>) -> String {
 
 /// Records as people read them.
 fn rows<'a>(records: &'a [(Vec<u8>, Option<Vec<u8>>)], forms: &'a Forms) -> impl Iterator<Item = [String; 2]> + 'a {
-    let shown = |text: Option<String>, bytes: &[u8]| match (forms, text) {
+    let shown = move |text: Option<String>, bytes: &[u8]| match (forms, text) {
         (Forms::Line, Some(line)) => line,
         (_, text) => shown(text, bytes),
     };

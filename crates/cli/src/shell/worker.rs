@@ -715,8 +715,8 @@ mod tests {
     fn an_answer_that_memory_should_not_hold_is_refused_and_never_cut() {
         let scan = Scan { limit: Some(u64::MAX), ..Scan::default() };
         let answer = |count: usize| {
-            let mut records = vec![Ok((b"k".to_vec(), Some(b"123".to_vec()))); count].into_iter();
-            limited_to(8, &scan, Forms::PLAIN, |_| records.next()).unwrap()
+            let mut records = vec![(b"k".to_vec(), Some(b"123".to_vec())); count].into_iter();
+            limited_to(8, &scan, Forms::PLAIN, |_| records.next().map(Ok)).unwrap()
         };
         assert!(matches!(answer(2), Answer::Records { records, has_more: false, .. } if records.len() == 2));
         let Answer::Failed { kind, message } = answer(3) else { panic!("it is cut") };

@@ -56,7 +56,7 @@ impl TableInfo {
     #[cold]
     pub(crate) fn mismatch(&self, what: String, stored: &str, asked: String) -> Error {
         let (table, stored) = (self.name.clone(), stored.to_string());
-        Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked }))
+        Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked, extractor: String::new() }))
     }
 
     /// What the catalog says of it.

@@ -148,6 +148,7 @@ mod tests {
         check("cache_bytes = 1.5", &["a value of type float is not a size"]);
         check("cache_bytes = \"much\"", &["\"much\" is not a size"]);
         check("cache_bytes = -1", &["-1 is not allowed; allowed is at least 256 KiB"]);
+        check("cache_bytes = 1", &["1 byte is not allowed; allowed is at least 256 KiB"]);
         check("cache_bytes = 5", &["5 bytes is not allowed; allowed is at least 256 KiB"]);
         check("page_bytes = \"5K\"", &["5 KiB is not allowed; allowed is a power of two from 4 KiB to 32 KiB"]);
         check("escalate_after = 5000000000", &["5000000000 is not allowed"]);

@@ -11,6 +11,8 @@
 
 use ledgerstone_disk::quoted;
 
+use crate::typed::byte_count;
+
 /// The unit of a setting's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -83,7 +85,7 @@ impl Unit {
         };
         match self {
             Unit::Count => number.to_string(),
-            Unit::Bytes => largest(&SIZES, number).unwrap_or_else(|| format!("{number} bytes")),
+            Unit::Bytes => largest(&SIZES, number).unwrap_or_else(|| byte_count(number)),
             Unit::Milliseconds | Unit::Microseconds => {
                 let in_unit = || format!("{number} {}", if self == Unit::Milliseconds { "ms" } else { "us" });
                 number.checked_mul(self.microseconds()).and_then(|all| largest(&TIMES, all)).unwrap_or_else(in_unit)

@@ -28,10 +28,7 @@ impl fmt::Display for ConfigProblem {
 
 /// What differs between the types that a table was made with and those that it was opened with.
 #[derive(Debug, Clone, PartialEq, Eq, ThisError)]
-#[error(
-    "table {} has {what} of type {stored}, not {asked}: open it with the types that it was made with, or as byte strings",
-    quoted(.table)
-)]
+#[error("table {} has {what} of type {stored}, not {asked}: {}", quoted(.table), self.advice())]
 #[non_exhaustive]
 pub struct TypeMismatch {
     /// The table.
@@ -42,4 +39,16 @@ pub struct TypeMismatch {
     pub stored: String,
     /// The type that was asked for.
     pub asked: String,
+    /// The name of the index function that asks for the type. Empty where the table or the index was opened with it.
+    pub extractor: String,
+}
+
+impl TypeMismatch {
+    /// What to do.
+    fn advice(&self) -> String {
+        match self.extractor.as_str() {
+            "" => "open it with the types that it was made with, or as byte strings".into(),
+            name => format!("the index function {name:?} is for other types; register one for those of the table"),
+        }
+    }
 }

@@ -120,7 +120,7 @@ by_serde!(
     },
     |bytes| match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Ok(value),
-        Ok((_, rest)) => Err(DecodeError::because::<T>(bytes, format!("{} bytes too many", rest.len()))),
+        Ok((_, rest)) => Err(DecodeError::because::<T>(bytes, format!("{} too many", super::byte_count(rest.len() as u64)))),
         Err(error) => Err(DecodeError::because::<T>(bytes, error)),
     },
     /// A value that is stored in the compact binary form of the `postcard` crate: fields in order, without their names.

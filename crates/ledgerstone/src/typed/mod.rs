@@ -216,9 +216,19 @@ impl EncodeError {
     }
 }
 
+/// How many bytes, in words: `1 byte`, `2 bytes`.
+pub(crate) fn byte_count(count: u64) -> String {
+    format!("{count} byte{}", if count == 1 { "" } else { "s" })
+}
+
+/// The subject of a sentence about that many bytes.
+fn bytes_are(count: &usize) -> String {
+    format!("{} {}", byte_count(*count as u64), if *count == 1 { "is" } else { "are" })
+}
+
 /// Bytes that are not a value of the type asked for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{len} bytes are not a valid {type_name}{}{}", if .reason.is_some() { ": " } else { "" }, .reason.as_deref().unwrap_or_default())]
+#[error("{} not a valid {type_name}{}{}", bytes_are(.len), if .reason.is_some() { ": " } else { "" }, .reason.as_deref().unwrap_or_default())]
 #[non_exhaustive]
 pub struct DecodeError {
     /// The type.

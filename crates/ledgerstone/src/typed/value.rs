@@ -10,7 +10,7 @@
 //! | arrays of numbers | one behind the other |
 //! | tuples, other arrays | parts behind each other, each but the last with its length before it as a u32 |
 
-use super::{DecodeError, EncodeError, TypeName};
+use super::{DecodeError, EncodeError, TypeName, byte_count};
 
 /// A type that can be a value.
 ///
@@ -205,7 +205,7 @@ impl<V: Value, Q: AsValue<V>, const N: usize> AsValue<[V; N]> for [Q; N] {
             number.encode(out)?;
             match out.len() - at {
                 found if found == len => Ok(()),
-                found => Err(EncodeError::of::<V>(format!("{found} bytes; all of the name {} have {len}", V::TYPE))),
+                found => Err(EncodeError::of::<V>(format!("{}; all of the name {} have {len}", byte_count(found as u64), V::TYPE))),
             }
         })
     }

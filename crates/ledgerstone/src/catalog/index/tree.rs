@@ -99,7 +99,11 @@ impl IndexTree {
         if let Some((what, stored, asked)) = &self.mismatch {
             let (table, asked) = (table.to_string(), asked.to_string());
             let (what, stored) = (what.clone(), stored.clone());
-            return Err(Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked })));
+            let extractor = match self.entry.def.keys() {
+                Keys::Extractor(name) => name.as_str().to_owned(),
+                _ => String::new(), // The others have no types of their own.
+            };
+            return Err(Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked, extractor })));
         }
         let (shape, mut entries) = (self.shape(), Vec::new());
         let mut emit = |index_key: &[u8]| entries.push(shape.entry(index_key, key));

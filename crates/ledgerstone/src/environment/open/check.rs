@@ -15,6 +15,7 @@ use crate::catalog::{Entry, Extensions, StructureId, check_format, unknown};
 use crate::choice::Locking;
 use crate::config::{self, Effective};
 use crate::inner::{DATA, printable};
+use crate::typed::byte_count;
 
 /// Refuses a control file whose checksum is right and whose contents cannot be: nothing may be computed from them.
 pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(), Error> {
@@ -67,7 +68,8 @@ pub(super) fn check_length(data: &dyn DiskFile, state: &ControlState, found: &An
     let there = data.len()?;
     if there < expected {
         let what = format!(
-            "data has {there} bytes, and had {expected} at the last checkpoint: put the whole file back, or restore from a backup"
+            "data has {}, and had {expected} at the last checkpoint: put the whole file back, or restore from a backup",
+            byte_count(there)
         );
         return Err(Error::Corrupt { what });
     }
