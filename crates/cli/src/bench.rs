@@ -61,7 +61,7 @@ fn measure(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
     let mut progress = Progress::new(output);
     let mut show = |what: &str, done: u64, all: u64| {
         *AT.lock() = (what.to_owned(), done, all);
-        progress.show(what, done, all, Unit::Count);
+        progress.show(what, done, all, Unit::Count(""));
     };
     match &args.what {
         Bench::Tpcb(args) => {

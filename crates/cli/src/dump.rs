@@ -64,11 +64,16 @@ pub(crate) fn dump(args: &DumpArgs, output: &Output) -> anyhow::Result<Outcome> 
     let options = args.tables.iter().fold(DumpOptions::default().format(format), |options, table| options.table(table));
     let mut target = Target::open_new(&args.output, args.force, "--force replaces it", output)?;
     let mut bar = Progress::new(output);
+    let about = bar.about(|| {
+        let txn = env.snapshot()?; // Waits for nobody.
+        let tables = if args.tables.is_empty() { txn.table_names()? } else { args.tables.clone() };
+        tables.iter().map(|table| txn.bytes(table)?.estimated_count()).sum()
+    });
     let mut count = 0;
     let _heeding = interrupt::heed();
     let mut progress = |at: DumpProgress| {
         count = at.record_count;
-        bar.show("dump", count, 0, Unit::Count);
+        bar.show_about("dump", count, about, Unit::Count("records"));
         interrupt::flow()
     };
     let done = env.dump_with(target.writer(), &options, &mut progress);

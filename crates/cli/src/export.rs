@@ -53,13 +53,15 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
     let (text, range) = (args.text.of(&table)?, table.range(..)?);
 
     let mut target = Target::open_new(&args.file, args.force, "--force replaces it", output)?;
+    let progress = Progress::new(output);
+    let about = progress.about(|| table.estimated_count());
     let count = if args.file.ends_with(GZIP_ENDING) {
         let mut compressed = GzEncoder::new(target.writer(), Compression::default());
-        let count = write(args, Writer::new(args, &text, format, &mut compressed), range, output)?;
+        let count = write(args, Writer::new(args, &text, format, &mut compressed), range, (progress, about))?;
         compressed.finish()?;
         count
     } else {
-        write(args, Writer::new(args, &text, format, target.writer()), range, output)?
+        write(args, Writer::new(args, &text, format, target.writer()), range, (progress, about))?
     };
     target.finish()?;
     txn.end()?;
@@ -72,8 +74,12 @@ pub(crate) fn run(args: &ExportArgs, output: &Output) -> anyhow::Result<Outcome>
     Ok(Outcome::Done)
 }
 
-fn write(args: &ExportArgs, mut writer: Writer<'_>, range: Range, output: &Output) -> anyhow::Result<u64> {
-    let mut progress = Progress::new(output);
+fn write(
+    args: &ExportArgs,
+    mut writer: Writer<'_>,
+    range: Range,
+    (mut progress, about): (Progress, u64),
+) -> anyhow::Result<u64> {
     let _heeding = interrupt::heed();
     let mut count = 0_u64;
     for record in range {
@@ -82,7 +88,7 @@ fn write(args: &ExportArgs, mut writer: Writer<'_>, range: Range, output: &Outpu
         count += 1;
         writer.record(&key, &value).with_context(|| format!("record {count}"))?;
         if count.is_multiple_of(4096) {
-            progress.show("export", count, 0, Unit::Count);
+            progress.show_about("export", count, about, Unit::Count("records"));
         }
     }
     writer.finish()?;

@@ -192,7 +192,7 @@ pub(crate) fn run(args: &FlashArgs, output: &Output) -> anyhow::Result<Outcome> 
         }
         FlashCommand::Crash { cuts, seed } => {
             let mut progress = Progress::new(output);
-            match campaign::run(*cuts, *seed, &mut |done| progress.show("power cuts", done, *cuts, Unit::Count)) {
+            match campaign::run(*cuts, *seed, &mut |done| progress.show("power cuts", done, *cuts, Unit::Count("cuts"))) {
                 Ok(report) => {
                     let text = format!("{report}; nothing lost, nothing invented\n");
                     let told = json!({
@@ -296,7 +296,7 @@ fn bench(
     }
     let mut progress = Progress::new(output);
     for figure in FigureName::value_variants().iter().filter(|f| figures.is_empty() || figures.contains(f)) {
-        let mut show = |what: &str, done: u64, all: u64| progress.show(what, done, all, Unit::Count);
+        let mut show = |what: &str, done: u64, all: u64| progress.show(what, done, all, Unit::Count(""));
         let experiment: Experiment = figure.figure().run(&size, &trace, &mut show)?;
         if output.is_json {
             for (x, protocol, measured) in &experiment.runs {

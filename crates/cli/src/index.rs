@@ -117,11 +117,13 @@ fn create(args: &IndexCreateArgs, output: &Output) -> anyhow::Result<Outcome> {
     let index = if args.unique { index.unique() } else { index };
     let env = open(&args.table.at, output)?;
     let mut progress = Progress::new(output);
+    // A record is read, and then its entry is written. Few indexes have more entries for a record, or none.
+    let about = progress.about(|| Ok(2 * env.snapshot()?.bytes(table)?.estimated_count()?));
     let mut count = 0;
     let heeding = interrupt::heed();
     let mut step = |now: u64| {
         count = now;
-        progress.show("read and sort", count, 0, Unit::Count);
+        progress.show_about("read and sort", count, about, Unit::Count("records"));
         interrupt::flow()
     };
     let made = env.transact(|txn| txn.create_index_with(table, &index, &mut step));

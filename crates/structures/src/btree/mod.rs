@@ -20,6 +20,7 @@
 //! | `change.rs` | what a log record says about a record, for readers of the log |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
+//! | `estimate.rs` | about how many records there are |
 //! | `check.rs` | a whole tree, proved |
 //!
 //! Latches go map pages first, then tree pages, downwards and to the right. While one is held, no lock is waited for,
@@ -32,6 +33,7 @@ mod change;
 mod check;
 mod edges;
 pub mod edit;
+mod estimate;
 mod gathered;
 mod ghost;
 mod history;
