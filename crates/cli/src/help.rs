@@ -543,30 +543,52 @@ fn sections(help: &Help, command: &Command) -> Vec<Section> {
     ];
     let codes: Vec<_> = codes.into_iter().filter(|(_, about)| !about.is_empty()).collect();
     let status = Section { title: "Exit status", lines: lines(&codes), is_long: false };
-    let files = Section { title: "Files", lines: lines(files(command)), is_long: false };
+    let files = Section { title: "Files", lines: lines(&files(help.command, command)), is_long: false };
     let see: Vec<(String, String)> = help.see.iter().map(|see| (format!("ledgerstone {see}"), String::new())).collect();
     let see = Section { title: "See also", lines: see, is_long: false };
     [examples, status, files, see].into_iter().filter(|section| !section.lines.is_empty()).collect()
 }
 
-fn files(command: &Command) -> &'static [(&'static str, &'static str)] {
-    let has = |name: &str| command.get_arguments().any(|arg| arg.is_positional() && arg.get_id() == name);
-    match command.get_name() {
-        "shell" => &[
-            ("DIR", "the environment"),
-            ("DIR/ledgerstone.toml", "its settings"),
-            ("~/.local/state/ledgerstone/history", "the lines that were typed"),
-        ],
-        "backup" | "verify" | "list" if command.get_arguments().any(|arg| arg.get_id() == "backup") => {
-            &[("BACKUP/NNNNNN-full.backup", "a full backup"), ("BACKUP/NNNNNN-log.backup", "an incremental one")]
+/// What a command reads and writes, by its path; its arguments tell where it has a directory or a backup of its own.
+fn files(path: &str, command: &Command) -> Vec<(&'static str, &'static str)> {
+    const ENVIRONMENT: [(&str, &str); 2] = [
+        ("DIR", "the environment: data, double_write, control, lock and the log below log/"),
+        ("DIR/ledgerstone.toml", "its settings"),
+    ];
+    const HISTORY: (&str, &str) = ("~/.local/state/ledgerstone/history", "the lines that were typed in the shell");
+    const MEASURED: (&str, &str) =
+        ("TMP/ledgerstone-bench-*", "the environment that is measured, removed at the end (--tmp; kept with --keep)");
+    let has = |name: &str| command.get_arguments().any(|arg| arg.get_id() == name);
+    match path {
+        "" | "shell" => [&ENVIRONMENT[..], &[HISTORY]].concat(),
+        "backup" | "backup verify" | "backup list" => {
+            let backups = [
+                ("BACKUP/NNNNNN-full.backup", "a full backup"),
+                ("BACKUP/NNNNNN-log.backup", "an incremental one"),
+            ];
+            backups.to_vec()
         }
-        "probe" => &[("DIR/ledgerstone.toml", "the recommended settings (--write-config)")],
-        "man" | "completions" => &[],
-        _ if has("dir") => &[
-            ("DIR", "the environment: data, double_write, control, lock and the log below log/"),
-            ("DIR/ledgerstone.toml", "its settings"),
+        "probe" => vec![
+            ("DIR/ledgerstone.toml", "the recommended settings (--write-config)"),
+            ("FILE", "the results (--out), and the report (--html)"),
         ],
-        _ => &[],
+        "probe compare" => vec![("FILE", "results that probe --out has written")],
+        "bench settings" => vec![("FILE", "the settings to compare, as probe --write-config writes them"), MEASURED],
+        "bench gates" => vec![("FILE", "the page with the table of results (--out)"), MEASURED],
+        "flash demo" => vec![("TMPDIR/flash-demo-*", "the image of the flash, removed at the end")],
+        "flash bench" => vec![("FILE", "the trace to replay (--trace)"), ("DIR", "the figures (--out)")],
+        "flash trace" | "flash trace record" | "flash trace show" => vec![("FILE", "the trace")],
+        "man" => vec![("DIR/ledgerstone-COMMAND.1", "a page of each command")],
+        "completions" => vec![
+            ("PREFIX/share/bash-completion/completions/ledgerstone", "where make install puts the script of bash"),
+            ("PREFIX/share/zsh/site-functions/_ledgerstone", "that of zsh"),
+            ("PREFIX/share/fish/vendor_completions.d/ledgerstone.fish", "that of fish"),
+        ],
+        _ if has("dir") => ENVIRONMENT.to_vec(),
+        _ if has("tmp") => vec![MEASURED],
+        _ if path.starts_with("index") || path.starts_with("prepared") => ENVIRONMENT.to_vec(),
+        "bench" => vec![MEASURED],
+        _ => Vec::new(), // Raw flash in memory.
     }
 }
 

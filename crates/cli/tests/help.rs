@@ -137,4 +137,18 @@ fn help_and_manual_pages_say_the_same() {
         std::fs::read_dir(dir.path().join("man1")).unwrap().map(|e| e.unwrap().path()).collect();
     pages.sort();
     assert_eq!(pages.len(), HELP.len(), "{pages:?}");
+    // Raw flash is in memory.
+    let without_files = ["flash", "flash-crash", "flash-tpcc"].map(|name| format!("ledgerstone-{name}.1"));
+    for page in &pages {
+        let (name, text) = (page.file_name().unwrap().to_str().unwrap(), std::fs::read_to_string(page).unwrap());
+        let has = |title: &str| text.lines().any(|line| line == format!(".SH {title}") || line == format!(".SH \"{title}\""));
+        for title in ["EXAMPLES", "EXIT STATUS", "SEE ALSO"] {
+            assert!(has(title), "{name} has no {title}");
+        }
+        assert_eq!(has("FILES"), !without_files.iter().any(|other| other == name), "{name}");
+    }
+    let main = std::fs::read_to_string(dir.path().join("man1/ledgerstone.1")).unwrap().replace('\\', "");
+    for file in ["DIR", "DIR/ledgerstone.toml", "~/.local/state/ledgerstone/history"] {
+        assert!(main.contains(&format!("fB{file}fR")), "{main}");
+    }
 }
