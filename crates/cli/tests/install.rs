@@ -1,7 +1,7 @@
 //! What `make install` puts where, with the program as the tests have built it.
 #![allow(missing_docs)]
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Whether an ELF file has a table of symbols.
@@ -17,7 +17,7 @@ fn has_symbols(path: &Path) -> bool {
 #[test]
 fn install_puts_the_command_without_its_symbols_its_pages_and_its_completions() {
     let dir = tempfile::tempdir().unwrap();
-    let built = assert_cmd::cargo::cargo_bin!("ledgerstone");
+    let built = &PathBuf::from(assert_cmd::cargo::cargo_bin!("ledgerstone"));
     std::fs::create_dir_all(dir.path().join("target/release")).unwrap();
     std::os::unix::fs::symlink(built, dir.path().join("target/release/ledgerstone")).unwrap();
     let prefix = dir.path().join("usr");

@@ -173,7 +173,11 @@ fn read_quoted(letters: &[char], open: usize, quote: char) -> Result<(Vec<u8>, u
             '\\' => bytes.push(b'\\'),
             '"' => bytes.push(b'"'),
             'x' => {
-                let digits = [next(&mut at)?, next(&mut at)?];
+                let first = next(&mut at)?;
+                if first == quote {
+                    return Err(WordError::Escape(format!("x{first}"))); // It is closed here.
+                }
+                let digits = [first, next(&mut at)?];
                 match digits.map(|digit| digit.to_digit(16)) {
                     [Some(high), Some(low)] => bytes.push((high << 4 | low) as u8),
                     _ => return Err(WordError::Escape(format!("x{}{}", digits[0], digits[1]))),
@@ -262,6 +266,7 @@ mod tests {
         check("'a';b", "put a blank after");
         check(r#""\q""#, r"\q means nothing");
         check(r#""\xg0""#, r"\xg0 means nothing");
+        check(r#""\x""#, r#"\x" means nothing"#);
         check("x'0'", "even number");
         check("u32:-1", "is not a number of type u32");
         check("i64:", "is not a number of type i64");
