@@ -217,7 +217,7 @@ fn is_several(words: &[OuterWord]) -> bool {
     words.iter().rev().skip(1).any(|word| !word.is_quoted && ends_in_semicolon(word.text.as_bytes()))
 }
 
-/// The options that sqlite3's `.import` has, as ours. The first line names the columns here, so it is no row, with
+/// The options that sqlite3's `.import` has, as ours. The first line names the columns here, so it is not a row, with
 /// `--skip 1` or without.
 fn sqlite_import(words: &[OuterWord]) -> Result<Vec<OuterWord>, Answer> {
     let names_columns = words.iter().any(|word| word.text.starts_with("--columns") && !word.is_quoted);

@@ -102,8 +102,8 @@ fn is_end(rest: &[char]) -> bool {
 
 /// Whether a quote is open at the end of a line, so that the next line belongs to the same command.
 ///
-/// Takes the lines of a command one after the other. It looks at nothing but quotes: a command that [`split`] refuses
-/// at its beginning ends where its quotes do, and no line of a quoted text is ever taken for a command (Q3).
+/// Takes the lines of a command one after the other, and looks at nothing but quotes. So a command that [`split`]
+/// refuses ends where its quotes do, too, and no line of a quoted text is taken for a command (Q3).
 #[derive(Debug, Default)]
 pub struct Quotes {
     at: At,

@@ -3,9 +3,6 @@
 //! A walk goes from the root to a leaf. It multiplies what it finds: the children of each node on its way, and the
 //! records of the leaf. If all nodes of a level were alike, that would be the count. Walks that are spread evenly over
 //! the children of every node have the count as their mean, however much the nodes differ.
-//!
-//! Few walks have few high fan-outs to be wrong about: a tree that has grown by inserts has nodes that are between half
-//! full and full.
 
 use super::node::Node;
 use super::search::{Aim, Descent};
