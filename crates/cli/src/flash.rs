@@ -192,7 +192,8 @@ pub(crate) fn run(args: &FlashArgs, output: &Output) -> anyhow::Result<Outcome> 
         }
         FlashCommand::Crash { cuts, seed } => {
             let mut progress = Progress::new(output);
-            match campaign::run(*cuts, *seed, &mut |done| progress.show("power cuts", done, *cuts, Unit::Count("cuts"))) {
+            match campaign::run(*cuts, *seed, &mut |done| progress.show("power cuts", done, *cuts, Unit::Count("cuts")))
+            {
                 Ok(report) => {
                     let text = format!("{report}; nothing lost, nothing invented\n");
                     let told = json!({

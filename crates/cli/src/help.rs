@@ -562,10 +562,8 @@ fn files(path: &str, command: &Command) -> Vec<(&'static str, &'static str)> {
     match path {
         "" | "shell" => [&ENVIRONMENT[..], &[HISTORY]].concat(),
         "backup" | "backup verify" | "backup list" => {
-            let backups = [
-                ("BACKUP/NNNNNN-full.backup", "a full backup"),
-                ("BACKUP/NNNNNN-log.backup", "an incremental one"),
-            ];
+            let backups =
+                [("BACKUP/NNNNNN-full.backup", "a full backup"), ("BACKUP/NNNNNN-log.backup", "an incremental one")];
             backups.to_vec()
         }
         "probe" => vec![

@@ -141,7 +141,8 @@ fn help_and_manual_pages_say_the_same() {
     let without_files = ["flash", "flash-crash", "flash-tpcc"].map(|name| format!("ledgerstone-{name}.1"));
     for page in &pages {
         let (name, text) = (page.file_name().unwrap().to_str().unwrap(), std::fs::read_to_string(page).unwrap());
-        let has = |title: &str| text.lines().any(|line| line == format!(".SH {title}") || line == format!(".SH \"{title}\""));
+        let has =
+            |title: &str| text.lines().any(|line| line == format!(".SH {title}") || line == format!(".SH \"{title}\""));
         for title in ["EXAMPLES", "EXIT STATUS", "SEE ALSO"] {
             assert!(has(title), "{name} has no {title}");
         }

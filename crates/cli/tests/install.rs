@@ -9,7 +9,8 @@ fn has_symbols(path: &Path) -> bool {
     const SYMBOLS: u32 = 2;
     let bytes = std::fs::read(path).unwrap();
     assert!(bytes.starts_with(b"\x7fELF\x02\x01"), "an ELF file of 64 bits, little-endian");
-    let number = |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | usize::from(*byte));
+    let number =
+        |at: usize, len: usize| bytes[at..at + len].iter().rev().fold(0, |n, byte| n << 8 | usize::from(*byte));
     let (sections_at, section_bytes, count) = (number(0x28, 8), number(0x3a, 2), number(0x3c, 2));
     (0..count).any(|no| number(sections_at + no * section_bytes + 4, 4) as u32 == SYMBOLS)
 }

@@ -446,7 +446,8 @@ fn habits_from_sqlite_s_shell_are_understood() {
     let one = "error usage: there is one command a line: write what follows the ; on a line of its own";
     let names = "error usage: the first line names the columns, and every other is a row: leave --skip out, or say \
                  --skip 1 without --columns";
-    let wanted = ["ok", "ok", "ok 0", "ok", "ok", "ok 4 Bern Oslo Parma Rome", "ok 4", names, names, one, one, one, one];
+    let wanted =
+        ["ok", "ok", "ok 0", "ok", "ok", "ok 4 Bern Oslo Parma Rome", "ok 4", names, names, one, one, one, one];
     assert_eq!(said.lines[..wanted.len()], wanted.map(str::to_owned), "{}", said.err);
     assert_eq!(said.lines[wanted.len()..], ["ok", "ok"], "{}", said.err);
     let file = |name: &str| std::fs::read_to_string(place.0.path().join(name)).unwrap();
@@ -457,20 +458,16 @@ fn habits_from_sqlite_s_shell_are_understood() {
 #[test]
 fn quotes_in_values_are_escaped_where_changes_show_them() {
     let place = Place::new();
-    let said = place.shell(
-        "create t\nput t 'two words' 'a\nb\tc\"d\\'\nput t k '(none)'\n.mode list\nchanges\n",
-    );
+    let said = place.shell("create t\nput t 'two words' 'a\nb\tc\"d\\'\nput t k '(none)'\n.mode list\nchanges\n");
     let after = |line: &String| line.split_once('\t').map(|(_, change)| change.to_owned());
     let shown: Vec<_> = said.lines.iter().filter_map(after).collect();
     let value = r#""a\nb\tc\"d\\""#;
-    let wanted = [
-        "t (created)".to_owned(),
-        format!("t \"two words\" (none) {value}"),
-        "t k (none) \"(none)\"".to_owned(),
-    ];
+    let wanted =
+        ["t (created)".to_owned(), format!("t \"two words\" (none) {value}"), "t k (none) \"(none)\"".to_owned()];
     assert_eq!(shown, wanted, "{:#?}", said.lines);
     let outside: Vec<_> = place.run(&["changes", "env"], "").lines.iter().filter_map(after).collect();
-    let wanted = ["t\t(created)".to_owned(), format!("t\ttwo words\t(none)\t{value}"), "t\tk\t(none)\t\"(none)\"".to_owned()];
+    let wanted =
+        ["t\t(created)".to_owned(), format!("t\ttwo words\t(none)\t{value}"), "t\tk\t(none)\t\"(none)\"".to_owned()];
     assert_eq!(outside, wanted);
 }
 

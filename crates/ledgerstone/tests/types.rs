@@ -139,7 +139,10 @@ fn an_index_is_read_by_the_type_of_its_keys_only() {
     let env = options.open(dir.path()).unwrap();
     let put = env.transact(|txn| txn.open(LEVELS)?.put(&2, &3));
     let message = put.as_ref().unwrap_err().to_string();
-    assert!(message.ends_with("the index function \"level\" is for other types; register one for those of the table"), "{message}");
+    assert!(
+        message.ends_with("the index function \"level\" is for other types; register one for those of the table"),
+        "{message}"
+    );
     assert_eq!(mismatch(put), said("levels", "keys in index \"by\"", "i64", "u64"));
     env.close().unwrap();
     let env = signed().open(dir.path()).unwrap();

@@ -354,7 +354,10 @@ impl Answer {
         let Answer::Records { records, forms, .. } = self.for_people() else { return None };
         let not_text = |what: &str, key: &[u8]| Answer::Failed {
             kind: "not-text",
-            message: format!("the {what} {} is not text, and CSV holds text only; export --hex writes it", readable(key)),
+            message: format!(
+                "the {what} {} is not text, and CSV holds text only; export --hex writes it",
+                readable(key)
+            ),
         };
         let row = |(first, second): &(Vec<u8>, Option<Vec<u8>>)| {
             let key = forms.first(first).ok_or_else(|| not_text("key", first))?;

@@ -190,9 +190,7 @@ pub(super) fn answer(result: anyhow::Result<Outcome>) -> Answer {
         }
         // The kind says that it was interrupted.
         Err(error) => match error.chain().find_map(|cause| cause.downcast_ref::<Interrupted>()) {
-            Some(Interrupted(how_far)) => {
-                Answer::Failed { kind: "interrupted", message: format!("stopped {how_far}") }
-            }
+            Some(Interrupted(how_far)) => Answer::Failed { kind: "interrupted", message: format!("stopped {how_far}") },
             None => Answer::Failed { kind: outcome::kind(&error), message: outcome::message(&error) },
         },
     }
@@ -229,9 +227,11 @@ fn sqlite_import(words: &[OuterWord]) -> Result<Vec<OuterWord>, Answer> {
             }
             "--skip" | "-skip" if !word.is_quoted => match words.next().map(|count| count.text.as_str()) {
                 Some("1") if !names_columns => {}
-                _ => return Err(Answer::usage(
-                    "the first line names the columns, and every other is a row: leave --skip out, or say --skip 1 without --columns",
-                )),
+                _ => {
+                    return Err(Answer::usage(
+                        "the first line names the columns, and every other is a row: leave --skip out, or say --skip 1 without --columns",
+                    ));
+                }
             },
             _ => ours.push(word.clone()),
         }

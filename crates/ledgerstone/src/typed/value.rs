@@ -205,7 +205,11 @@ impl<V: Value, Q: AsValue<V>, const N: usize> AsValue<[V; N]> for [Q; N] {
             number.encode(out)?;
             match out.len() - at {
                 found if found == len => Ok(()),
-                found => Err(EncodeError::of::<V>(format!("{}; all of the name {} have {len}", byte_count(found as u64), V::TYPE))),
+                found => Err(EncodeError::of::<V>(format!(
+                    "{}; all of the name {} have {len}",
+                    byte_count(found as u64),
+                    V::TYPE
+                ))),
             }
         })
     }
