@@ -6,7 +6,7 @@
 //!     itself among the users of a handle.
 //! E2. A thread that finds that another one decides waits, and obeys the decision. So it is not open, although it has a
 //!     slot and has counted itself. Otherwise threads that begin again and again, and one that decides again and again,
-//!     could keep each other up. A decision is soon made, and the threads that waited for it still wait at the next one.
+//!     could keep each other up. A decision is soon made, and threads that waited for it still wait at the next one.
 //! E3. `waiting` counts no thread that may begin before the decision that reads it. A thread takes itself off and then
 //!     looks at `state` once more: only what it finds then counts. A close sets `state` and then reads `waiting`. All
 //!     four are sequentially consistent. So a thread that was read as waiting looks after `state` was set, and waits
@@ -126,14 +126,16 @@ mod tests {
                 };
                 let threads = [begin_all_the_time(), begin_all_the_time()];
                 let mut most = 0;
-                let mut decide = |waiting| {
+                let mut decide = |waiting: u32| {
                     sync::yield_point("counting");
                     let may = users.load(SeqCst) == waiting;
                     has_ended.store(may, SeqCst);
                     most = if may { waiting } else { 0 };
                     may
                 };
-                while !begins.end(&mut decide) {}
+                while !begins.end(&mut decide) {
+                    sync::yield_point("between two decisions");
+                }
                 threads.into_iter().for_each(|thread| thread.join().unwrap());
                 most
             };

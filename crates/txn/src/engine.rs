@@ -143,10 +143,10 @@ impl Engine {
         self.begin_in(0, 0, Xid::NONE)
     }
 
-    /// Begins a transaction of the user's, in a slot that is not kept for the library's own. It is as old as transaction
-    /// `age` in the eyes of the deadlock detector. So a transaction that is run again after a deadlock does not become
-    /// the youngest each time. With none, its age is its own. The caller has counted itself among the users that
-    /// [`Engine::end_begins`] asks for.
+    /// Begins a transaction of the user's, in a slot that is not kept for the library's own. It is as old as
+    /// transaction `age` in the eyes of the deadlock detector. So a transaction that is run again after a deadlock does
+    /// not become the youngest each time. With none, its age is its own. The caller has counted itself among the users
+    /// that [`Engine::end_begins`] asks for.
     ///
     /// # Errors
     /// As [`Engine::begin`].

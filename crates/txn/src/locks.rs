@@ -514,8 +514,8 @@ impl Txn {
         held.keys >= self.engine.settings.escalate_after.max(1).max(held.try_from) || looks_at_share
     }
 
-    /// With many key locks, tries to lock the table instead. With far too many, or more than this transaction's share of
-    /// the lock table, it waits for that lock. With the table locked, the key locks are given up. True: no lock of
+    /// With many key locks, tries to lock the table instead. With far too many, or more than this transaction's share
+    /// of the lock table, it waits for that lock. With the table locked, the key locks are given up. True: no lock of
     /// `mode` on a key of that table is needed any more.
     #[cold]
     fn escalates(&mut self, place: usize, mode: Mode) -> Result<bool, TxnError> {
@@ -533,8 +533,8 @@ impl Txn {
         Ok(self.has_many(keys) && self.escalates_if_free(table, mode)?)
     }
 
-    /// The same without waiting, under latches. `Some`: the key is covered by the lock on the table, or `lock_key` is to
-    /// wait for that lock. `None`: the key needs a lock of its own.
+    /// The same without waiting, under latches. `Some`: the key is covered by the lock on the table, or `lock_key` is
+    /// to wait for that lock. `None`: the key needs a lock of its own.
     #[cold]
     fn tries_to_escalate(&mut self, place: usize, mode: Mode) -> Result<Option<bool>, TxnError> {
         let HeldTable { table, keys, .. } = self.tables.held[place];
@@ -555,8 +555,8 @@ impl Txn {
         (held.table, held.keys)
     }
 
-    /// Whether so many key locks in one table have to become one lock on the table. A table of few locks would be locked
-    /// for little.
+    /// Whether so many key locks in one table have to become one lock on the table. A table of few locks would be
+    /// locked for little.
     fn has_far_too_many(&self, keys: u32, has_used_its_share: bool) -> bool {
         keys >= self.engine.settings.escalate_after.max(1).saturating_mul(8)
             || keys >= KEYS_BETWEEN_TRIES && has_used_its_share
@@ -581,8 +581,8 @@ impl Txn {
 
     /// Runs `lock`, which takes a lock and changes nothing if that is refused. If the lock table is full, this
     /// transaction gives key locks up and tries again: what it holds there is worth more to the others than to itself.
-    /// `at_hand` is the table whose part is to be locked. Only that one is waited for, and last. A wait for another table
-    /// would keep from everybody the locks that they need, while this transaction's end gives them back at once.
+    /// `at_hand` is the table whose part is to be locked. Only that one is waited for, and last. A wait for another
+    /// table would keep from everybody the locks that they need, while this transaction's end gives them back at once.
     #[inline]
     fn with_room<T>(
         &mut self,
