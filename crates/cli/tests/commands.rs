@@ -248,7 +248,8 @@ fn a_damaged_slot_of_the_control_file_is_named_by_the_check_of_the_settings() {
         let said = shell.run("--json config @ --check");
         assert!(said.code == 1 && said.out.contains(&format!("\"problem\":\"slot {slot} is damaged")), "{}", said.out);
         // As it says: the next recovery makes both whole.
-        assert!(shell.run("recover @").out.contains(&format!("slot {slot} of the control file")));
+        let said = shell.run("recover @");
+        assert!((said.out + &said.err).contains(&format!("slot {slot} of the control file")));
         assert_eq!(shell.run("config @ --check").code, 0);
     }
 }

@@ -443,7 +443,8 @@ settings! {
         setter: commit_log_delay_bytes(bytes: u64) => bytes,
     }
 
-    /// Group commit: how long a flush waits for more commits to join it. 0 means half the time of recent flushes.
+    /// Group commit: how long a flush waits for more commits to join it. With 0 it waits half the time of recent
+    /// flushes.
     commit_delay_us: u64 {
         default: 0,
         unit: Microseconds,

@@ -45,7 +45,7 @@ mod with_options;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskLock, Fence, Open, ReadOnlyDisk};
-use ledgerstone_log::{CONTROL_PATH, ControlFile, EnvironmentId};
+use ledgerstone_log::{CONTROL_PATH, ControlError, ControlFile, EnvironmentId};
 use ledgerstone_op::Registry;
 use ledgerstone_region::sync;
 use ledgerstone_txn::Engine;
@@ -160,7 +160,12 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
     // Whoever has it open may have lost the name of what it has locked, and those who only read leave no other trace.
     if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? {
-        return Err(Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) });
+        return Err(match ControlFile::open_read_only(&**disk) {
+            Ok(_) | Err(ControlError::Corrupt { .. }) => {
+                Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) }
+            }
+            Err(error) => control_error(disk, error), // Somebody else's file.
+        });
     }
     disk.lock(LOCK).map_err(|error| {
         if error.kind == DiskErrorKind::Locked { Error::AlreadyOpen { path: disk.describe() } } else { error.into() }
