@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::*;
-use ledgerstone::{BytesTable, CompactOptions, Durability, Environment, Error, TransactionOptions};
+use ledgerstone::{BytesTable, Durability, Environment, Error, TransactionOptions};
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, ReadOnlyDisk, SimDisk};
 
 #[test]
@@ -564,7 +564,7 @@ fn transactions_of_the_library_find_a_slot_beside_as_many_as_may_run() {
         assert!(matches!(refused, Error::TooManyTransactions(1)), "{refused:?}");
         assert_eq!(env.table_names().unwrap(), ["t"]);
         env.reclaim().unwrap();
-        env.compact(CompactOptions::default()).unwrap();
+        env.compact().unwrap();
         if prepares {
             txn.prepare(b"global").unwrap().abort().unwrap();
         } else {

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use ledgerstone::extend::Mode;
 use ledgerstone::{
-    Backup, BackupOptions, CompactOptions, Durability, Environment, Error, IndexDef, IndexKeys, Lsn, Prepared,
-    RepairPages, TableDef, TableTypes, Ticket, Transaction, TransactionOptions,
+    Backup, BackupOptions, Durability, Environment, Error, IndexDef, IndexKeys, Lsn, Prepared, RepairPages, TableDef,
+    TableTypes, Ticket, Transaction, TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
 use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
@@ -107,40 +107,41 @@ pub fn of_environment(env: &Environment) -> Vec<Call> {
         }),
         env_on("Environment::table_names", |env| env.table_names().map(drop)),
         env_on("Environment::stat", |env| env.stat().map(drop)),
-        env_on("Environment::verify", |env| env.verify(&mut |_| ()).map(drop)),
-        env_on("Environment::compact", |env| env.compact(CompactOptions::default()).map(drop)),
+        env_on("Environment::verify", |env| env.verify().map(drop)),
+        env_on("Environment::verify_with", |env| env.verify_with(|_| ()).map(drop)),
+        env_on("Environment::compact", |env| env.compact().map(drop)),
+        env_on("Environment::compact_with", |env| env.compact_with(|_| ()).map(drop)),
         env_on("Environment::reclaim", |env| env.reclaim()),
         env_on("Environment::archive_now", |env| env.archive_now().map(drop)),
         env_on("Environment::backup", |env| {
             let dir = tempfile::tempdir().unwrap();
-            env.backup(dir.path(), BackupOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
+            env.backup(dir.path(), BackupOptions::default()).map(drop)
+        }),
+        env_on("Environment::backup_with", |env| {
+            let dir = tempfile::tempdir().unwrap();
+            env.backup_with(dir.path(), BackupOptions::default(), |_| ()).map(drop)
         }),
         env_on("Environment::backup_on", |env| {
             let disk = Arc::new(SimDisk::new());
-            env.backup_on(disk, BackupOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
+            env.backup_on(disk, BackupOptions::default(), |_| ()).map(drop)
         }),
         env_on("Environment::backup_to", |env| {
-            let progress = &mut |_| ControlFlow::Continue(());
-            env.backup_to(&mut Vec::new(), BackupOptions::default(), progress).map(drop)
+            env.backup_to(&mut Vec::new(), BackupOptions::default(), |_| ()).map(drop)
         }),
         env_on("Environment::repair", |env| {
             let disk = Arc::new(SimDisk::new());
-            let progress = &mut |_| ControlFlow::Continue(());
-            env.backup_on(Arc::clone(&disk) as _, BackupOptions::default(), progress)?;
+            env.backup_on(Arc::clone(&disk) as _, BackupOptions::default(), |_| ())?;
             env.repair(&Backup::open_on(&*disk)?, &RepairPages::AllDamaged).map(drop)
         }),
         env_on("Environment::damaged_pages", |env| env.damaged_pages().map(drop)),
-        env_on("dump", |env| {
-            env.dump(&mut Vec::new(), &DumpOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
-        }),
+        env_on("dump", |env| env.dump(&mut Vec::new(), &DumpOptions::default()).map(drop)),
         env_on("dump, locked", |env| {
             let options = DumpOptions::default().locked(true);
-            env.dump(&mut Vec::new(), &options, &mut |_| ControlFlow::Continue(())).map(drop)
+            env.dump(&mut Vec::new(), &options).map(drop)
         }),
         env_on("load", |env| {
             let text = "VERSION=3\nformat=print\ndatabase=inside2\ntype=btree\nHEADER=END\n k\n v\nDATA=END\n";
-            let progress = &mut |_| ControlFlow::Continue(());
-            env.load(&mut text.as_bytes(), &LoadOptions::default(), progress).map(drop)
+            env.load(&mut text.as_bytes(), &LoadOptions::default()).map(drop)
         }),
         env_on("Environment::changes", |env| env.changes(Lsn(0)).map(drop)),
         env_on("Environment::named_changes", |env| env.named_changes("inside").map(drop)),

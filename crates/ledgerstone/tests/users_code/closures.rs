@@ -4,9 +4,7 @@ use std::io::{BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ledgerstone::{
-    BackupOptions, CompactOptions, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions,
-};
+use ledgerstone::{BackupOptions, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
@@ -298,54 +296,32 @@ pub const OUTSIDE: &[(&str, Outside)] = &[
     ("Environment::try_transact_ticket", |env, hook| {
         env.try_transact_ticket(TransactionOptions::default(), |txn| put_around(txn, hook)).map(drop)
     }),
-    ("Environment::backup", |env, hook| {
+    ("Environment::backup_with", |env, hook| {
         let dir = tempfile::tempdir().unwrap();
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.backup(dir.path(), BackupOptions::default(), progress).map(drop)
+        env.backup_with(dir.path(), BackupOptions::default(), |_| hook.call()).map(drop)
     }),
-    ("Environment::verify", |env, hook| env.verify(&mut |_| hook.call()).map(drop)),
-    ("CompactOptions::on_progress", |env, hook| {
-        let progress = |_: &ledgerstone::CompactProgress| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.compact(CompactOptions::default().on_progress(progress)).map(drop)
-    }),
+    ("Environment::verify_with", |env, hook| env.verify_with(|_| hook.call()).map(drop)),
+    ("Environment::compact_with", |env, hook| env.compact_with(|_| hook.call()).map(drop)),
     ("Environment::backup_on", |env, hook| {
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.backup_on(Arc::new(SimDisk::new()), BackupOptions::default(), progress).map(drop)
+        env.backup_on(Arc::new(SimDisk::new()), BackupOptions::default(), |_| hook.call()).map(drop)
     }),
     ("Environment::backup_to", |env, hook| {
         let to = &mut Calling(hook.clone(), Vec::new());
-        env.backup_to(to, BackupOptions::default(), &mut |_| ControlFlow::Continue(())).map(drop)
+        env.backup_to(to, BackupOptions::default(), |_| ()).map(drop)
     }),
     ("dump", |env, hook| {
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.dump(&mut Vec::new(), &DumpOptions::default().locked(true), progress).map(drop)
+        env.dump_with(&mut Vec::new(), &DumpOptions::default().locked(true), |_| hook.call()).map(drop)
     }),
     ("dump into a stream", |env, hook| {
         let to = &mut Calling(hook.clone(), Vec::new());
-        env.dump(to, &DumpOptions::default().table("plain"), &mut |_| ControlFlow::Continue(())).map(drop)
+        env.dump(to, &DumpOptions::default().table("plain")).map(drop)
     }),
     ("load", |env, hook| {
         let mut text = Vec::from("VERSION=3\nformat=print\ndatabase=loaded\ntype=btree\nHEADER=END\n");
         (0..2500).for_each(|n| text.extend_from_slice(format!(" {n:05}\n v\n").as_bytes()));
         text.extend_from_slice(b"DATA=END\n");
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
         let from = &mut BufReader::with_capacity(8192, CallingReader(hook.clone(), text, 0));
-        env.load(from, &LoadOptions::default(), progress).map(drop)
+        env.load_with(from, &LoadOptions::default(), |_| hook.call()).map(drop)
     }),
     ("code of a structure, reclaim", |env, _| {
         env.transact(|txn| txn.drop_structure("number"))?;

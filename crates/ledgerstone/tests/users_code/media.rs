@@ -1,7 +1,6 @@
 //! Callbacks of calls on directories: backups, archives, and environments that are closed. A call that has ended by a
 //! panic can be made again, and comes to the same.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,28 +21,24 @@ pub struct Stage {
 type Media = fn(&Stage, &Hook) -> Result<String, Error>;
 
 pub const MEDIA: &[(&str, Media)] = &[
-    ("Backup::verify", |stage, hook| {
-        let report = stage.backup()?.verify(&mut |_, _| hook.call())?;
+    ("Backup::verify_with", |stage, hook| {
+        let report = stage.backup()?.verify_with(|_| hook.call())?;
         Ok(format!("{report:?}"))
     }),
-    ("ArchiveDirectory::verify", |stage, hook| {
-        let segments = ArchiveDirectory::open(stage.at("archive"))?.verify(&mut |_, _| hook.call())?;
+    ("ArchiveDirectory::verify_with", |stage, hook| {
+        let segments = ArchiveDirectory::open(stage.at("archive"))?.verify_with(|_| hook.call())?;
         Ok(format!("{segments:?}"))
     }),
     ("Environment::damaged_pages_in", |stage, hook| {
-        let pages = Environment::damaged_pages_in(stage.at("env"), &mut |_| hook.call())?;
+        let pages = Environment::damaged_pages_in(stage.at("env"), |_| hook.call())?;
         Ok(format!("{pages:?}"))
     }),
     ("Backup::restore_with", |stage, hook| {
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
         let target = stage.at("restored");
         if target.join("control").exists() {
             std::fs::remove_dir_all(&target).unwrap(); // Of the restore before.
         }
-        stage.backup()?.restore_with(&target, RestoreTo::End, &[], progress)?;
+        stage.backup()?.restore_with(&target, RestoreTo::End, &[], |_| hook.call())?;
         let env = options().open(&target)?;
         let count = env.transact(|txn| txn.bytes("t")?.count())?;
         env.close()?;
@@ -51,27 +46,19 @@ pub const MEDIA: &[(&str, Media)] = &[
     }),
     ("Backup::repair_with", |stage, hook| {
         stage.damage();
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
         let archive = ArchiveDirectory::open(stage.at("archive"))?.log()?;
         let pages = RepairPages::AllDamaged;
-        let repaired = stage.backup()?.repair_with(stage.at("env"), &pages, Some(&archive), progress)?;
+        let repaired = stage.backup()?.repair_with(stage.at("env"), &pages, Some(&archive), |_| hook.call())?;
         let env = options().open(stage.at("env"))?;
-        let report = env.verify(&mut |_| ())?;
+        let report = env.verify()?;
         env.close()?;
         Ok(format!("{:?}, then {:?}", repaired.repaired.len(), report.problems))
     }),
-    ("Environment::backup, and again", |stage, hook| {
+    ("Environment::backup_with, and again", |stage, hook| {
         let env = options().open(stage.at("second"))?;
         env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", vec![1; 9_000]))?;
-        let progress = &mut |_| {
-            hook.call();
-            ControlFlow::Continue(())
-        };
-        env.backup(stage.at("second backup"), BackupOptions::default(), progress)?;
-        Backup::open(stage.at("second backup"))?.verify(&mut |_, _| ())?;
+        env.backup_with(stage.at("second backup"), BackupOptions::default(), |_| hook.call())?;
+        Backup::open(stage.at("second backup"))?.verify()?;
         Ok("a backup".to_string())
     }),
     ("Options::log_keeper", |stage, hook| {
@@ -112,7 +99,7 @@ fn options() -> Options {
 impl Stage {
     fn new() -> Stage {
         let stage = Stage { dir: tempfile::tempdir().unwrap() };
-        let env = options().archive(stage.at("archive")).open(stage.at("env")).unwrap();
+        let env = options().archive_dir(stage.at("archive")).open(stage.at("env")).unwrap();
         let put = |from: u64| {
             env.transact(|txn| {
                 let t = txn.bytes_or_create("t")?;
@@ -120,7 +107,7 @@ impl Stage {
             })
         };
         put(0).unwrap();
-        env.backup(stage.at("backup"), BackupOptions::default(), &mut |_| ControlFlow::Continue(())).unwrap();
+        env.backup(stage.at("backup"), BackupOptions::default()).unwrap();
         put(700).unwrap();
         let _ = env.archive_now().unwrap();
         env.close().unwrap();
