@@ -17,7 +17,7 @@ use ledgerstone_lock::{LockManager, LockName, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable, sync};
+use ledgerstone_region::{Mutex, Region, RegionError, RwLock, Share, SlotNo, SlotTable, sync};
 
 use crate::locks;
 use crate::users_code::CallWaits;
@@ -150,24 +150,26 @@ impl Engine {
     /// # Errors
     /// The environment has failed, or all slots are taken.
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
-        self.begin_aged(Xid::NONE)
+        Engine::begin_aged(&Share::new(Arc::clone(self)), Xid::NONE)
     }
 
     /// Begins a transaction that is as old as transaction `age` in the eyes of the deadlock detector. So a transaction
     /// that is run again after a deadlock does not become the youngest each time. With none, its age is its own.
     ///
+    /// The transaction holds a clone of `engine`. So who begins many has a share for each thread.
+    ///
     /// # Errors
     /// As [`Engine::begin`].
-    pub fn begin_aged(self: &Arc<Engine>, age: Xid) -> Result<Txn, TxnError> {
-        self.check()?;
-        let hint = u32::from(self.thread()?.0);
-        let (no, xid) = self.table.claim(hint % self.table.slot_count())?;
-        if self.begins.load(SeqCst) != OPEN && self.begins_have_ended() {
-            self.table.free(no);
+    pub fn begin_aged(engine: &Share<Engine>, age: Xid) -> Result<Txn, TxnError> {
+        engine.check()?;
+        let hint = u32::from(engine.thread()?.0);
+        let (no, xid) = engine.table.claim(hint % engine.table.slot_count())?;
+        if engine.begins.load(SeqCst) != OPEN && engine.begins_have_ended() {
+            engine.table.free(no);
             return Err(TxnError::Failed { why: CLOSED.into() });
         }
-        self.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
-        Ok(Txn::new(Arc::clone(self), no, xid))
+        engine.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
+        Ok(Txn::new(engine.clone(), no, xid))
     }
 
     /// Ends the beginning of transactions for good if `may`, which is told how many run, says so (E1). Those that begin
@@ -216,7 +218,7 @@ impl Engine {
     pub fn adopt(self: &Arc<Engine>, xid: Xid, first: Lsn, last: Lsn) -> Result<Txn, TxnError> {
         let no = self.table.claim_for(xid, first, last)?;
         self.locks.begin(OwnerNo(no), xid);
-        Ok(Txn::adopted(Arc::clone(self), no, xid, first, last))
+        Ok(Txn::adopted(Share::new(Arc::clone(self)), no, xid, first, last))
     }
 
     /// Fails the environment for good: every later call says so, every waiter wakes. The first reason is kept. No file

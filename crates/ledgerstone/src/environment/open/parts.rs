@@ -149,6 +149,7 @@ impl Parts {
             keepers.add(log, Arc::clone(&keeper));
             workers.push(keeper);
         }
+        let tables = Known::new(self.engine.slots.count());
         Ok(Inner {
             disk,
             fence,
@@ -160,7 +161,7 @@ impl Parts {
             space,
             catalog,
             to_free,
-            known: Known::default(),
+            known: tables,
             in_doubt,
             layouts: options.extensions.layouts()?,
             extensions: options.extensions.clone(),
