@@ -17,7 +17,7 @@ use ledgerstone_lock::{LockManager, LockName, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Mutex, Region, RegionError, RwLock, Share, SlotNo, SlotTable, sync};
+use ledgerstone_region::{Mutex, PerSlot, Region, RegionError, RwLock, Share, SlotNo, SlotTable, sync};
 
 use crate::locks;
 use crate::users_code::CallWaits;
@@ -95,6 +95,8 @@ pub struct Engine {
     fence: Arc<Fence>,
     pub(crate) waited: WaitedKeys,
     undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
+    /// What open snapshots hold, by the slot of the thread that opens them.
+    version_shares: PerSlot<Share<VersionStore>>,
     /// [`OPEN`], [`DECIDING`] or [`ENDED`]: whether transactions may begin (E1).
     begins: AtomicU32,
     failed: AtomicBool,
@@ -107,7 +109,6 @@ impl Engine {
     pub fn new(parts: EngineParts) -> Arc<Engine> {
         Arc::new(Engine {
             region: parts.region,
-            slots: parts.slots,
             log: parts.log,
             cache: parts.cache,
             locks: parts.locks,
@@ -119,6 +120,8 @@ impl Engine {
             fence: parts.fence,
             begins: AtomicU32::new(OPEN),
             waited: WaitedKeys::default(),
+            version_shares: PerSlot::new(parts.slots.count()),
+            slots: parts.slots,
             undos: RwLock::new(BTreeMap::new()),
             failed: AtomicBool::new(false),
             why_failed: Mutex::new(String::new()),
@@ -209,6 +212,11 @@ impl Engine {
             RegionError::Forked => TxnError::Forked,
             _ => TxnError::TooManyThreads { slots: self.slots.count() },
         })
+    }
+
+    /// What the snapshots that this thread opens hold.
+    pub(crate) fn version_share(&self) -> Result<&Share<VersionStore>, TxnError> {
+        Ok(self.version_shares.get_or_make(self.thread()?, || Share::new(Arc::clone(&self.versions))))
     }
 
     /// Takes a loser over from the log, to roll it back at restart (or to hold it, prepared).

@@ -38,8 +38,6 @@ shared! {
         pub nesting: AtomicU32,
         /// The transaction's id.
         pub xid: AtomicU64,
-        /// Log tail before its first record; 0 while it has none (T1).
-        pub first_lsn: AtomicU64,
         /// Its newest record.
         pub last_lsn: AtomicU64,
         /// Where a rollback goes on.
@@ -51,8 +49,15 @@ shared! {
         pub own_end: AtomicU64,
         /// Transactions since the last that had to wait for a lock, or since a block was left (T6).
         pub unhindered: AtomicU64,
+        /// To a cache line: every transaction writes those above.
+        pub spare: AtomicU64,
+        /// Log tail before its first record; 0 while it has none (T1). In a line of its own: who opens a snapshot looks
+        /// at those of all slots, and finds them unchanged where others only read.
+        pub first_lsn: AtomicU64,
+        /// To a cache line.
+        pub spare_line: [AtomicU64; 7],
     }
-    size 64
+    size 128
 }
 
 /// Values of [`TxnSlot::state`].

@@ -30,7 +30,7 @@ use crate::chain::{Chain, FLAG_OUT_OF_ORDER, FORWARD_BYTES_MAX};
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
 use crate::version::{At, Before, Horizon, Unseen, View, Who, Writer};
-use crate::{Engine, TxnError};
+use crate::{Engine, TxnError, VersionStore};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
 pub const RECORD_OVERHEAD_BYTES: usize = 64;
@@ -344,9 +344,9 @@ impl Txn {
     /// Opens a snapshot of everything committed until now. The caller keeps it open.
     ///
     /// # Errors
-    /// All snapshot slots are taken.
+    /// All snapshot slots are taken. Too many threads.
     pub fn open_view(&self, horizon: Horizon) -> Result<View, TxnError> {
-        self.engine.versions.open(&self.engine.table, self.chain.xid, horizon)
+        VersionStore::open(self.engine.version_share()?, &self.engine.table, self.chain.xid, horizon)
     }
 
     /// Makes everything this transaction reads come from one snapshot, taken now, which stays open until it ends.
