@@ -34,7 +34,9 @@ mod mutex;
 #[cfg(not(loom))]
 mod offset;
 mod page_buf;
+mod per_slot;
 mod random;
+mod share;
 mod shared;
 mod slot;
 pub mod sync;
@@ -52,7 +54,9 @@ pub use mutex::{TimedGuard, TimedMutex, Waiter};
 #[cfg(not(loom))]
 pub use offset::{Offset, Span};
 pub use page_buf::PageBuf;
+pub use per_slot::PerSlot;
 pub use random::Random;
+pub use share::Share;
 #[cfg(not(loom))]
 pub use shared::Shared;
 pub use slot::{SLOTS_MAX, SlotNo};

@@ -54,7 +54,11 @@ impl Txn {
         self.commit_in_place(durability)
     }
 
-    pub(crate) fn commit_in_place(&mut self, durability: Durability) -> Result<Committed, TxnError> {
+    /// Commits the transaction for a caller that drops it afterwards: if this fails, the drop rolls it back.
+    ///
+    /// # Errors
+    /// As [`Txn::commit`].
+    pub fn commit_in_place(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.engine.check()?;
         if self.chain.last_lsn == Lsn(0) {
             return self.commit_reader(durability);

@@ -12,7 +12,7 @@ use ledgerstone_lock::{LockManager, LockName, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Mutex, Region, RegionError, RwLock, SlotNo, SlotTable};
+use ledgerstone_region::{Mutex, PerSlot, Region, RegionError, RwLock, Share, SlotNo, SlotTable};
 
 use crate::begins::Begins;
 use crate::locks;
@@ -84,6 +84,8 @@ pub struct Engine {
     fence: Arc<Fence>,
     pub(crate) waited: WaitedKeys,
     undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
+    /// What open snapshots hold, by the slot of the thread that opens them.
+    version_shares: PerSlot<Share<VersionStore>>,
     /// Whether transactions may begin.
     begins: Begins,
     failed: AtomicBool,
@@ -96,7 +98,6 @@ impl Engine {
     pub fn new(parts: EngineParts) -> Arc<Engine> {
         Arc::new(Engine {
             region: parts.region,
-            slots: parts.slots,
             log: parts.log,
             cache: parts.cache,
             locks: parts.locks,
@@ -108,6 +109,8 @@ impl Engine {
             fence: parts.fence,
             begins: Begins::default(),
             waited: WaitedKeys::default(),
+            version_shares: PerSlot::new(parts.slots.count()),
+            slots: parts.slots,
             undos: RwLock::new(BTreeMap::new()),
             failed: AtomicBool::new(false),
             why_failed: Mutex::new(String::new()),
@@ -139,8 +142,9 @@ impl Engine {
     /// # Errors
     /// The environment has failed, or all slots are taken.
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
+        self.check()?;
         self.thread()?;
-        self.begin_in(0, 0, Xid::NONE)
+        Engine::begin_in(&Share::new(Arc::clone(self)), 0, 0, Xid::NONE)
     }
 
     /// Begins a transaction of the user's, in a slot that is not kept for the library's own. It is as old as
@@ -148,22 +152,24 @@ impl Engine {
     /// not become the youngest each time. With none, its age is its own. The caller has counted itself among the users
     /// that [`Engine::end_begins`] asks for.
     ///
+    /// The transaction holds a clone of `engine`. So who begins many has a share for each thread.
+    ///
     /// # Errors
     /// As [`Engine::begin`].
-    pub fn begin_aged(self: &Arc<Engine>, age: Xid) -> Result<Txn, TxnError> {
-        let hint = u32::from(self.thread()?.0); // Neighbours in time do not look at the same slots.
-        self.begin_in(OWN_SLOT_COUNT, hint, age)
+    pub fn begin_aged(engine: &Share<Engine>, age: Xid) -> Result<Txn, TxnError> {
+        engine.check()?;
+        let hint = u32::from(engine.thread()?.0); // Neighbours in time do not look at the same slots.
+        Engine::begin_in(engine, OWN_SLOT_COUNT, hint, age)
     }
 
-    fn begin_in(self: &Arc<Engine>, first_slot: u32, hint: u32, age: Xid) -> Result<Txn, TxnError> {
-        self.check()?;
-        let (no, xid) = self.table.claim(first_slot, hint)?;
-        if !self.begins.may_begin(first_slot > 0) {
-            self.table.free(no);
+    fn begin_in(engine: &Share<Engine>, first_slot: u32, hint: u32, age: Xid) -> Result<Txn, TxnError> {
+        let (no, xid) = engine.table.claim(first_slot, hint)?;
+        if !engine.begins.may_begin(first_slot > 0) {
+            engine.table.free(no);
             return Err(TxnError::Failed { why: CLOSED.into() });
         }
-        self.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
-        Ok(Txn::new(Arc::clone(self), no, xid))
+        engine.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
+        Ok(Txn::new(engine.clone(), no, xid))
     }
 
     /// Ends the beginning of transactions for good if `may` says so (E1 in `begins.rs`). `may` counts the users and
@@ -189,6 +195,11 @@ impl Engine {
         })
     }
 
+    /// What the snapshots that this thread opens hold.
+    pub(crate) fn version_share(&self) -> Result<&Share<VersionStore>, TxnError> {
+        Ok(self.version_shares.get_or_make(self.thread()?, || Share::new(Arc::clone(&self.versions))))
+    }
+
     /// Takes a loser over from the log, to roll it back at restart (or to hold it, prepared).
     ///
     /// # Errors
@@ -196,7 +207,7 @@ impl Engine {
     pub fn adopt(self: &Arc<Engine>, xid: Xid, first: Lsn, last: Lsn) -> Result<Txn, TxnError> {
         let no = self.table.claim_for(xid, first, last)?;
         self.locks.begin(OwnerNo(no), xid);
-        Ok(Txn::adopted(Arc::clone(self), no, xid, first, last))
+        Ok(Txn::adopted(Share::new(Arc::clone(self)), no, xid, first, last))
     }
 
     /// Fails the environment for good: every later call says so, every waiter wakes. The first reason is kept. No file

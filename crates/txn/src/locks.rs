@@ -257,6 +257,7 @@ impl Txn {
     /// deadline.
     fn prepare_to_wait(&mut self) -> u64 {
         self.release_claim(); // Nobody else may wait for room while we wait for a lock.
+        self.engine.table.note_wait(self.chain.no);
         self.engine.locks.set_weight(OwnerNo(self.chain.no), self.chain.undo_needed());
         sync::now_ns().saturating_add(self.lock_timeout_ns)
     }

@@ -11,7 +11,6 @@
 //!     them says so as in B1, and nothing behind it needs to be looked at again. So a restart writes no more than an
 //!     abort would.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_log::{Backwards, RecordKind, RecordView};
@@ -168,7 +167,7 @@ impl Txn {
         args: &[u8],
         says: Compensates,
     ) -> Result<(), TxnError> {
-        let engine = Arc::clone(&self.engine);
+        let engine = self.engine.clone();
         match engine.ops.get(op)?.undo(args) {
             Undo::Nothing => {}
             Undo::Page { op, args } => {

@@ -13,6 +13,12 @@
 //!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the
 //!     writer has ended, and its end is in the log below the tail read after that. Nothing here is believed the other
 //!     way round: an id that a former life has used may be found, and then looks like one that still runs.
+//! T5. An id is used once. Ids come from one counter, which only rises and stands in every checkpoint. A slot that
+//!     begins transaction after transaction takes ids from the counter in blocks, so that its threads do not write the
+//!     counter's line each time. What is left of a block belongs to the slot, and is used or lost.
+//! T6. The ids say who is older, if only about: in a deadlock the youngest gives way. So a block is left when
+//!     [`LAG_MAX`] later ids are taken. And a slot whose transaction has had to wait for a lock takes its next ids
+//!     singly, from the counter. Where transactions wait for each other, their order is that of their begins.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
@@ -32,16 +38,26 @@ shared! {
         pub nesting: AtomicU32,
         /// The transaction's id.
         pub xid: AtomicU64,
-        /// Log tail before its first record; 0 while it has none (T1).
-        pub first_lsn: AtomicU64,
         /// Its newest record.
         pub last_lsn: AtomicU64,
         /// Where a rollback goes on.
         pub undo_next: AtomicU64,
-        /// Room to a cache line.
-        pub spare: [AtomicU64; 3],
+        /// The next id of the slot's block, and the first behind it (T5). Changed by who has the slot only, as the
+        /// next.
+        pub own_next: AtomicU64,
+        /// As above.
+        pub own_end: AtomicU64,
+        /// Transactions since the last that had to wait for a lock, or since a block was left (T6).
+        pub unhindered: AtomicU64,
+        /// To a cache line: every transaction writes those above.
+        pub spare: AtomicU64,
+        /// Log tail before its first record; 0 while it has none (T1). In a line of its own: who opens a snapshot looks
+        /// at those of all slots, and finds them unchanged where others only read.
+        pub first_lsn: AtomicU64,
+        /// To a cache line.
+        pub spare_line: [AtomicU64; 7],
     }
-    size 64
+    size 128
 }
 
 /// Values of [`TxnSlot::state`].
@@ -64,6 +80,14 @@ const USED: usize = 1;
 /// Slots that only transactions of the library's own take: the housekeeper's, a compaction's, a look at the catalog.
 /// However many transactions of users run, these begin. An environment has so many slots more than it was asked for.
 pub const OWN_SLOT_COUNT: u32 = 4;
+
+/// Ids in a block (T5).
+const BLOCK_IDS: u64 = 32;
+/// So many transactions take their ids singly before their slot takes a block. Few slots are used so much, and where a
+/// few transactions are tried out by hand, the order is strict.
+const UNHINDERED_MIN: u64 = 64;
+/// Later ids that are taken until a block is left (T6). So many threads as this has blocks can have one each.
+const LAG_MAX: u64 = 64 * BLOCK_IDS;
 
 /// The table of all running transactions.
 pub struct TxnTable {
@@ -108,7 +132,7 @@ impl TxnTable {
                 if self.next_xid[USED].load(Relaxed) <= u64::from(no) {
                     self.next_xid[USED].fetch_max(u64::from(no) + 1, SeqCst); // T2
                 }
-                let xid = self.next_xid[0].fetch_add(1, Relaxed);
+                let xid = self.take_xid(slot);
                 slot.xid.store(xid, Release);
                 slot.last_lsn.store(0, Relaxed);
                 slot.undo_next.store(0, Relaxed);
@@ -117,6 +141,30 @@ impl TxnTable {
             }
         }
         Err(TxnError::TooManyTransactions { slots: count })
+    }
+
+    /// The id of the next transaction in this slot, which is the caller's (T5, T6).
+    fn take_xid(&self, slot: &TxnSlot) -> u64 {
+        let (own, end) = (slot.own_next.load(Relaxed), slot.own_end.load(Relaxed));
+        let is_left = own < end && self.next_xid[0].load(Relaxed) > end + LAG_MAX;
+        if own < end && !is_left {
+            slot.own_next.store(own + 1, Relaxed);
+            return own;
+        }
+        let unhindered = if is_left { 0 } else { slot.unhindered.load(Relaxed) };
+        let count = if unhindered < UNHINDERED_MIN { 1 } else { BLOCK_IDS };
+        let first = self.next_xid[0].fetch_add(count, Relaxed);
+        slot.own_next.store(first + 1, Relaxed);
+        slot.own_end.store(first + count, Relaxed);
+        slot.unhindered.store(unhindered + count, Relaxed);
+        first
+    }
+
+    /// The transaction in this slot, which is the caller's, has to wait for a lock (T6).
+    pub(crate) fn note_wait(&self, no: u32) {
+        let slot = self.slot(no);
+        slot.own_end.store(0, Relaxed);
+        slot.unhindered.store(0, Relaxed);
     }
 
     /// Takes a free slot for a loser of recovery, which brings its own [`Xid`] and chain.
@@ -132,9 +180,12 @@ impl TxnTable {
     /// Gives a slot back.
     pub(crate) fn free(&self, no: u32) {
         let slot = self.slot(no);
-        slot.first_lsn.store(0, SeqCst); // T1: after the last record.
+        // One that has written nothing has no mark.
+        if slot.first_lsn.load(Relaxed) != 0 {
+            slot.first_lsn.store(0, SeqCst); // T1: after the last record.
+        }
         slot.xid.store(0, Release); // T4
-        slot.state.store(state::FREE, SeqCst);
+        slot.state.store(state::FREE, Release); // Who sees it sees all before; the next to take it acquires it (T3).
     }
 
     /// The lowest LSN that a running transaction may need for its rollback, if any wrote at all.
@@ -158,14 +209,108 @@ impl TxnTable {
         u32::try_from(active).unwrap_or(u32::MAX)
     }
 
-    /// The id that the next transaction will get.
+    /// Above all ids that were taken.
     #[must_use]
     pub fn next_xid(&self) -> Xid {
         Xid(self.next_xid[0].load(Relaxed))
     }
 
-    /// Raises the next id to at least `floor` (recovery: ids are never reused).
+    /// Raises the next id to at least `floor` (recovery: ids are never reused). Called before any transaction begins,
+    /// so that no slot has a block.
     pub fn raise_next_xid(&self, floor: Xid) {
         self.next_xid[0].fetch_max(floor.0, Relaxed);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn table() -> TxnTable {
+        let region = Region::anonymous(1 << 20).expect("a small region");
+        TxnTable::create(&region, 8).expect("it fits")
+    }
+
+    /// The id of a transaction that begins in slot `no` and ends at once.
+    fn id(table: &TxnTable, no: u32) -> u64 {
+        let (got, xid) = table.claim(0, no).expect("a free slot");
+        assert_eq!(got, no);
+        table.free(got);
+        xid.0
+    }
+
+    #[test]
+    fn a_slot_that_is_used_often_takes_ids_in_blocks() {
+        let table = table();
+        let single: Vec<u64> = (0..UNHINDERED_MIN).map(|_| id(&table, 0)).collect();
+        assert_eq!(single, (1..=UNHINDERED_MIN).collect::<Vec<_>>(), "one by one, and in order");
+        let first = id(&table, 0);
+        assert_eq!(table.next_xid(), Xid(first + BLOCK_IDS));
+        let other = id(&table, 1);
+        assert_eq!(other, first + BLOCK_IDS, "not of the block of another slot");
+        let rest: Vec<u64> = (1..BLOCK_IDS).map(|_| id(&table, 0)).collect();
+        assert_eq!(rest, (first + 1..first + BLOCK_IDS).collect::<Vec<_>>());
+        assert_eq!(id(&table, 0), other + 1, "the next block");
+    }
+
+    #[test]
+    fn after_a_wait_for_a_lock_ids_are_taken_in_order() {
+        let table = table();
+        for _ in 0..=UNHINDERED_MIN {
+            id(&table, 0);
+        }
+        let other = id(&table, 1);
+        assert!(id(&table, 0) < other, "of its block");
+        table.note_wait(0);
+        for _ in 0..UNHINDERED_MIN {
+            let one = id(&table, 0);
+            assert!(one > other && table.next_xid() == Xid(one + 1));
+        }
+    }
+
+    #[test]
+    fn a_block_that_is_far_behind_is_left() {
+        let table = table();
+        let first = (0..=UNHINDERED_MIN).fold(0, |_, _| id(&table, 0));
+        let end = first + BLOCK_IDS;
+        while table.next_xid().0 < end + LAG_MAX {
+            id(&table, 1);
+        }
+        assert_eq!(id(&table, 0), first + 1, "not too far");
+        while table.next_xid().0 <= end + LAG_MAX {
+            id(&table, 1);
+        }
+        let newest = table.next_xid().0;
+        assert_eq!(id(&table, 0), newest);
+        assert_eq!(id(&table, 0), newest + 1);
+        assert_eq!(table.next_xid().0, newest + 2, "singly again");
+    }
+
+    #[test]
+    fn no_id_is_used_twice_by_threads_that_share_slots() {
+        const EACH: usize = 3000;
+        let table = table();
+        let ids: Vec<u64> = std::thread::scope(|scope| {
+            let ids = |hint: u32| {
+                let table = &table;
+                move || {
+                    let one = |n: usize| {
+                        let (no, xid) = table.claim(0, hint).expect("there are enough slots");
+                        if n % 500 == 499 {
+                            table.note_wait(no);
+                        }
+                        table.free(no);
+                        xid.0
+                    };
+                    (0..EACH).map(one).collect::<Vec<u64>>()
+                }
+            };
+            let threads: Vec<_> = [0, 0, 1, 1].map(|hint| scope.spawn(ids(hint))).into();
+            threads.into_iter().flat_map(|thread| thread.join().expect("no panic")).collect()
+        });
+        assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 4 * EACH);
+        assert!(ids.iter().all(|&id| id < table.next_xid().0));
     }
 }

@@ -24,12 +24,13 @@ use ledgerstone_log::{Claim, HEADER_BYTES, PART_HEADER_BYTES, RecordKind};
 use ledgerstone_op::{Operation, PageMut, Undo};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_region::Share;
 
 use crate::chain::{Chain, FLAG_OUT_OF_ORDER, FORWARD_BYTES_MAX};
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
 use crate::version::{At, Before, Horizon, Unseen, View, Who, Writer};
-use crate::{Engine, TxnError};
+use crate::{Engine, TxnError, VersionStore};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
 pub const RECORD_OVERHEAD_BYTES: usize = 64;
@@ -59,7 +60,7 @@ type Hook = Box<dyn FnOnce(bool) + Send>;
 
 /// A running transaction. Dropping it rolls it back.
 pub struct Txn {
-    pub(crate) engine: Arc<Engine>,
+    pub(crate) engine: Share<Engine>,
     pub(crate) chain: Chain,
     pub(crate) depends: Lsn,
     pub(crate) tables: HeldTables,
@@ -83,7 +84,7 @@ pub struct Txn {
 }
 
 impl Txn {
-    pub(crate) fn new(engine: Arc<Engine>, no: u32, xid: Xid) -> Txn {
+    pub(crate) fn new(engine: Share<Engine>, no: u32, xid: Xid) -> Txn {
         let lock_timeout_ns = engine.settings.lock_timeout_ns;
         Txn {
             engine,
@@ -106,7 +107,7 @@ impl Txn {
         }
     }
 
-    pub(crate) fn adopted(engine: Arc<Engine>, no: u32, xid: Xid, first: Lsn, last: Lsn) -> Txn {
+    pub(crate) fn adopted(engine: Share<Engine>, no: u32, xid: Xid, first: Lsn, last: Lsn) -> Txn {
         let mut txn = Txn::new(engine, no, xid);
         txn.chain.first_lsn = first;
         txn.chain.last_lsn = last;
@@ -116,6 +117,12 @@ impl Txn {
     /// The engine this transaction runs in.
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
+        self.engine.arc()
+    }
+
+    /// The share of the engine that it holds a clone of.
+    #[must_use]
+    pub fn engine_share(&self) -> &Share<Engine> {
         &self.engine
     }
 
@@ -337,9 +344,9 @@ impl Txn {
     /// Opens a snapshot of everything committed until now. The caller keeps it open.
     ///
     /// # Errors
-    /// All snapshot slots are taken.
+    /// All snapshot slots are taken. Too many threads.
     pub fn open_view(&self, horizon: Horizon) -> Result<View, TxnError> {
-        self.engine.versions.open(&self.engine.table, self.chain.xid, horizon)
+        VersionStore::open(self.engine.version_share()?, &self.engine.table, self.chain.xid, horizon)
     }
 
     /// Makes everything this transaction reads come from one snapshot, taken now, which stays open until it ends.

@@ -27,7 +27,8 @@
 //! G2. `known` holds committed tables only. A transaction that reads an entry puts it in while it has the name locked
 //!     S. The entry comes out when the table is dropped or changed, with name and table locked X. It comes back if that
 //!     is taken back and somebody may still have it. A transaction that relies on it has locked the table first, and
-//!     then asks whether it was dropped.
+//!     then asks whether it was dropped. What threads keep near of `known` counts no longer than the entry is there
+//!     (K1 in `known.rs`).
 
 mod definition;
 pub(crate) mod index;

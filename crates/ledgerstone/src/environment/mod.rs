@@ -16,7 +16,8 @@ use std::sync::Arc;
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
-use ledgerstone_region::sync;
+use ledgerstone_region::{PerSlot, Share, SlotNo, sync};
+use ledgerstone_txn::Engine;
 
 pub use compact::{CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;
@@ -54,6 +55,42 @@ pub struct Environment {
 /// What the clones of a handle share.
 struct Clones {
     handles: Arc<Handles>,
+    /// What transactions hold, by the slot of the thread that begins them. A thread that begins many writes no line
+    /// for it that others write. They go with the clones: then only the transactions that run keep the environment
+    /// open.
+    shares: PerSlot<Shares>,
+}
+
+/// What the transactions that begin in one thread slot hold clones of.
+struct Shares {
+    handles: Share<Handles>,
+    env: Share<Inner>,
+    engine: Share<Engine>,
+}
+
+impl Clones {
+    fn of(handles: Arc<Handles>) -> Clones {
+        let shares = PerSlot::new(handles.env.engine.slots.count());
+        Clones { handles, shares }
+    }
+
+    /// Those of a thread slot, which its first transaction makes. A thread that comes to the slot later uses them, too.
+    fn shares(&self, slot: SlotNo) -> &Shares {
+        self.shares.get_or_make(slot, || {
+            let env = &self.handles.env;
+            Shares {
+                handles: Share::new(Arc::clone(&self.handles)),
+                env: Share::new(Arc::clone(env)),
+                engine: Share::new(Arc::clone(&env.engine)),
+            }
+        })
+    }
+
+    /// How many transactions there are, of all threads.
+    fn transaction_count(&self) -> u32 {
+        let count = self.shares.iter().map(|shares| shares.handles.count() - 1).sum::<usize>(); // One is ours.
+        u32::try_from(count).unwrap_or(u32::MAX)
+    }
 }
 
 impl std::fmt::Debug for Environment {
@@ -90,7 +127,7 @@ impl Environment {
             env.nudge_reclaim(); // What a crash left over.
         }
         let handles = Arc::new(Handles::of(env, threads));
-        Ok(Environment { inner: Arc::new(Clones { handles }) })
+        Ok(Environment { inner: Arc::new(Clones::of(handles)) })
     }
 
     /// Takes a checkpoint: a restart will begin about here. Everything else goes on meanwhile.
@@ -197,11 +234,11 @@ impl Environment {
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;
-        // One is ours, each of the others a transaction's, which counts itself before it begins. Those that wait to hear
-        // whether they may are not open. The library's own transactions hold none.
+        // A transaction counts itself before it begins. Those that wait to hear whether they may are not open. The
+        // library's own do not count themselves.
         let mut count = 0;
         let may_close = handles.env.engine.end_begins(|waiting| {
-            count = u32::try_from(Arc::strong_count(handles) - 1).unwrap_or(u32::MAX).saturating_sub(waiting);
+            count = self.inner.transaction_count().saturating_sub(waiting);
             count == 0 || self.is_failed()
         });
         if !may_close {

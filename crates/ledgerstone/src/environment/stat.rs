@@ -207,7 +207,7 @@ impl Environment {
 
 /// As the catalog has them, without looking at each table.
 fn tables_and_indexes(txn: &Transaction) -> Result<(Vec<String>, Vec<IndexStat>), Error> {
-    let (shared, env) = (&txn.shared, Arc::clone(&txn.shared.env));
+    let (shared, env) = (&txn.shared, Arc::clone(txn.shared.env.arc()));
     shared.run(|txn| {
         let (mut tables, mut indexes) = (Vec::new(), Vec::new());
         let (sight, _view) = shared.sight(txn, Horizon::None)?;

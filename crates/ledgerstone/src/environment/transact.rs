@@ -1,10 +1,10 @@
 //! How transactions begin, and are run again after a conflict.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone_page::Xid;
 use ledgerstone_region::sync;
+use ledgerstone_txn::Engine;
 
 use super::Environment;
 use crate::Error;
@@ -37,16 +37,24 @@ impl Environment {
 
     /// With `sets_out` off, [`Transaction::wait_and_set_out`] comes next.
     fn begin_aged(&self, options: TransactionOptions, age: Xid, sets_out: bool) -> Result<Transaction, Error> {
-        let handles = Arc::clone(&self.inner.handles); // Counted first (E4 in `txn/begins.rs`).
-        let env = &handles.env;
-        let mut txn = Box::new(env.engine.begin_aged(age)?);
+        let engine = &self.inner.handles.env.engine;
+        let slot = match engine.slots.at_hand() {
+            Some(slot) => slot,
+            None => {
+                engine.check()?; // The first thing to be told, also where there is no slot.
+                engine.thread()?
+            }
+        };
+        let shares = self.inner.shares(slot);
+        let handles = shares.handles.clone(); // Counted first (E4 in `txn/begins.rs`).
+        let mut txn = Box::new(Engine::begin_aged(&shares.engine, age)?);
         if let Some(timeout) = options.lock_timeout {
             txn.set_lock_timeout_ns(sync::nanoseconds(timeout));
         }
         if sets_out {
             set_out(&mut txn, options.isolation.unwrap_or_default())?;
         }
-        Ok(Transaction::new(Arc::clone(env), txn, options, handles))
+        Ok(Transaction::new(shares.env.clone(), txn, options, handles))
     }
 
     /// Begins a transaction for reading only, at a snapshot of everything that is committed. It takes no locks, so it

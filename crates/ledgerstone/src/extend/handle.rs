@@ -214,7 +214,7 @@ impl Transaction {
     /// [`Error::NoSuchTable`], [`Error::NotAStructure`], conflicts.
     pub fn drop_structure(&self, name: &str) -> Result<(), Error> {
         self.check_structure(name)?;
-        let env = Arc::clone(&self.shared.env);
+        let env = Arc::clone(self.shared.env.arc());
         self.shared.run_in(|txn, own| {
             self.shared.check_writable()?;
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)? else {
@@ -245,7 +245,7 @@ impl Transaction {
     /// # Errors
     /// Conflicts.
     pub fn structure_names(&self) -> Result<Vec<(String, StructureId)>, Error> {
-        let env = Arc::clone(&self.shared.env);
+        let env = Arc::clone(self.shared.env.arc());
         self.shared.run(|txn| {
             let mut names = Vec::new();
             let mut scan = env.catalog().scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);

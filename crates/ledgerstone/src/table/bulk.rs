@@ -9,6 +9,7 @@ use std::sync::Arc;
 use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_region::Share;
 use ledgerstone_structures::{Direction, Loader};
 
 use crate::catalog::{Definition, Entry};
@@ -140,10 +141,10 @@ impl SortedLoader {
                 }
                 Ok(())
             })?;
-            shared.replace_table((txn, own), &old, Arc::clone(&info));
+            shared.replace_table((txn, own), &table.info, Arc::clone(&info));
             Ok(())
         })?;
-        Ok(BytesTable::new(&shared, info))
+        Ok(BytesTable::new(&shared, Share::new(info)))
     }
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, PageId, TableId};
+use ledgerstone_region::Share;
 use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::Txn;
 
@@ -36,7 +37,7 @@ thread_local! {
 #[derive(Clone)]
 pub struct BytesTable {
     pub(crate) shared: Arc<Shared>,
-    pub(crate) info: Arc<TableInfo>,
+    pub(crate) info: Share<TableInfo>,
 }
 
 impl std::fmt::Debug for BytesTable {
@@ -46,7 +47,7 @@ impl std::fmt::Debug for BytesTable {
 }
 
 impl BytesTable {
-    pub(crate) fn new(shared: &Arc<Shared>, info: Arc<TableInfo>) -> BytesTable {
+    pub(crate) fn new(shared: &Arc<Shared>, info: Share<TableInfo>) -> BytesTable {
         BytesTable { shared: Arc::clone(shared), info }
     }
 
@@ -77,7 +78,7 @@ impl BytesTable {
     }
 
     pub(crate) fn info(&self) -> &Arc<TableInfo> {
-        &self.info
+        self.info.arc()
     }
 
     pub(crate) fn tree(&self) -> &Tree {

@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
+use ledgerstone_region::Share;
 use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{Horizon, Txn};
 
@@ -52,7 +53,7 @@ impl Transaction {
         };
         table.enter_own(Mode::IX, |txn, own| {
             txn.whole(drop_whole)?;
-            self.shared.retire((txn, own), info);
+            self.shared.retire((txn, own), &table.info);
             Ok(())
         })
     }
@@ -69,7 +70,7 @@ impl Transaction {
         check_name(to)?;
         self.shared.check_writable()?;
         let table = self.find_locked(from, Missing::Refuse, false)?;
-        let (env, info) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        let (env, info) = (Arc::clone(self.shared.env.arc()), Arc::clone(table.info()));
         if from == to {
             return Ok(());
         }
@@ -87,7 +88,7 @@ impl Transaction {
         };
         table.enter_own(Mode::IX, |txn, own| {
             txn.whole(rename)?;
-            self.shared.replace_table((txn, own), &info, env.table_info(to, info.definition()));
+            self.shared.replace_table((txn, own), &table.info, env.table_info(to, info.definition()));
             Ok(())
         })
     }
@@ -100,7 +101,7 @@ impl Transaction {
     /// # Errors
     /// Conflicts.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
-        let env = Arc::clone(&self.shared.env);
+        let env = Arc::clone(self.shared.env.arc());
         self.shared.run(|txn| {
             let mut names = Vec::new();
             let (sight, _view) = self.shared.sight(txn, Horizon::None)?;
@@ -167,7 +168,7 @@ impl Transaction {
             check_type_name(name)?;
         }
         let table = self.to_redefine(table)?;
-        let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        let (env, old) = (Arc::clone(self.shared.env.arc()), Arc::clone(table.info()));
         let mut definition = old.definition();
         let known = &mut definition.types;
         for (what, known, new) in [("keys", &mut known.key, &types.key), ("values", &mut known.value, &types.value)] {
@@ -185,7 +186,7 @@ impl Transaction {
         table.enter_own(Mode::IX, |txn, own| {
             old.lock_whole(txn)?;
             env.put_definition(txn, &old.name, &definition)?;
-            self.shared.replace_table((txn, own), &old, env.table_info(&old.name, definition));
+            self.shared.replace_table((txn, own), &table.info, env.table_info(&old.name, definition));
             Ok(())
         })
     }
@@ -224,8 +225,11 @@ impl Transaction {
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), read)? else { return Ok(None) };
             let definition = Definition::decode(name, &bytes)?;
             let own = own.open(name, &definition, || env.table_info(name, definition.clone()));
-            let known = own.or_else(|| env.known.get(name).filter(|known| known.is_as(&definition)));
-            let info = known.unwrap_or_else(|| env.table_info(name, definition));
+            if let Some(own) = own {
+                return Ok(Some(BytesTable::new(&self.shared, Share::new(own))));
+            }
+            let known = env.known.get(env.engine.slots.at_hand(), name).filter(|known| known.is_as(&definition));
+            let info = known.unwrap_or_else(|| Share::new(env.table_info(name, definition)));
             Ok(Some(BytesTable::new(&self.shared, info)))
         })
     }
@@ -237,20 +241,20 @@ impl Transaction {
         if !must_be_new && let Some(table) = self.find_known(name)? {
             return Ok(table);
         }
-        let known = &self.shared.env.known;
+        let env = &self.shared.env;
         loop {
-            let found = match known.get(name) {
+            let found = match env.known.get(env.engine.slots.at_hand(), name) {
                 Some(info) if !must_be_new => Some(info),
-                _ => self.look_up(name)?,
+                _ => self.look_up(name)?.map(Share::new),
             };
             let info = match (found, missing) {
                 (Some(_), _) if must_be_new => return Err(Error::TableExists(name.to_string())),
                 (Some(info), _) => info,
                 (None, Missing::Refuse) => return Err(Error::NoSuchTable(name.to_string())),
-                (None, Missing::Create) => self.create(name, TableTypes::default())?,
+                (None, Missing::Create) => Share::new(self.create(name, TableTypes::default())?),
                 (None, Missing::CreateTyped(key, value)) => {
                     let types = TableTypes { key: Some(key.to_string()), value: Some(value.to_string()) };
-                    self.create(name, types)?
+                    Share::new(self.create(name, types)?)
                 }
             };
             self.shared.run(|txn| Ok(txn.lock_table(info.entry.table, Mode::IS)?))?;
@@ -264,7 +268,8 @@ impl Transaction {
     /// The usual case, in one go: a table that is known, and whose intention lock is free.
     fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
         let mut held = self.shared.hold()?;
-        let Some(info) = self.shared.env.known.get(name) else { return Ok(None) };
+        let env = &self.shared.env;
+        let Some(info) = env.known.get(env.engine.slots.at_hand(), name) else { return Ok(None) };
         let Some(txn) = held.state.txn.as_deref_mut() else { return Err(Error::Finished) };
         // A refusal comes again in the unusual case, which rolls back if the lock table is full.
         let is_locked = matches!(txn.try_lock_table(info.entry.table, Mode::IS), Ok(true));
@@ -336,21 +341,25 @@ impl Shared {
     /// What is known of a table is over for this transaction, and, if it commits, for everybody; the table and its name
     /// are locked exclusively (G2). Said in the call that changes what the catalog says: nothing may come between (H3).
     /// Of a table that nobody else has opened nothing is kept.
-    fn retire(&self, (txn, own): (&mut Txn, &mut OwnTables), info: &Arc<TableInfo>) {
-        let env = Arc::clone(&self.env);
+    fn retire(&self, (txn, own): (&mut Txn, &mut OwnTables), info: &Share<TableInfo>) {
+        let env = Arc::clone(self.env.arc());
         env.drops.fetch_add(1, SeqCst); // I3: from before the commit until nobody knows the table any more.
         own.note_dropped(info);
         // Below serializable a handle may know the table apart from the others, which wait for the lock and then ask
         // theirs.
-        let known = env.known.remove(info);
+        let known = env.known.remove(env.engine.slots.at_hand(), info);
         info.set_dropped(true);
         if let Some(known) = &known {
             known.set_dropped(true);
         }
-        // The caller has one of `info`. What is no longer known nobody else can get.
-        let is_known = known.as_ref().is_some_and(|known| Arc::ptr_eq(known, info));
-        let own = (!is_known && Arc::strong_count(info) > 1).then(|| Arc::clone(info));
-        let known = known.filter(|known| Arc::strong_count(known) > 1 + usize::from(is_known));
+        // The caller has one of `info`, and handles that he has cloned have others of the same share. What is no longer
+        // known nobody else can get.
+        let is_known = known.as_ref().is_some_and(|known| Arc::ptr_eq(known, info.arc()));
+        let is_shared = info.count() > 1;
+        let own = (!is_known && (is_shared || Arc::strong_count(info.arc()) > 1)).then(|| Arc::clone(info.arc()));
+        let has_others =
+            |known: &Arc<TableInfo>| is_known && is_shared || Arc::strong_count(known) > 1 + usize::from(is_known);
+        let known = known.filter(has_others);
         let retired = (known.is_some() || own.is_some()).then(|| Box::new(Retired { known, own }));
         txn.on_end(move |committed| {
             if committed {
@@ -367,7 +376,7 @@ impl Shared {
     pub(crate) fn replace_table(
         &self,
         (txn, own): (&mut Txn, &mut OwnTables),
-        info: &Arc<TableInfo>,
+        info: &Share<TableInfo>,
         by: Arc<TableInfo>,
     ) {
         self.retire((txn, own), info);

@@ -95,7 +95,7 @@ impl Shared {
     fn check_table_at(&self, txn: &mut Txn, info: &TableInfo, index: Option<usize>, at: At) -> Result<(), Error> {
         let index = index.map(|index| &info.indexes[index].entry);
         if self.env.drops.load(SeqCst) == 0
-            && let Some(known) = self.env.known.get(&info.name)
+            && let Some(known) = self.env.known.get(self.env.engine.slots.at_hand(), &info.name)
             && known.entry == info.entry
             && index.is_none_or(|index| known.indexes.iter().any(|known| &known.entry == index))
         {

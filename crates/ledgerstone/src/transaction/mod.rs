@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 
 use ledgerstone_lock::{LockName, Mode};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::{Mutex, TimedMutex};
+use ledgerstone_region::{Mutex, Share, TimedMutex};
 use ledgerstone_txn::{Durability, Txn};
 
 pub(crate) use isolation::Sight;
@@ -63,7 +63,7 @@ pub struct Transaction {
     xid: Xid,
     has_ended: bool,
     /// The environment stays open while a transaction runs. Last: dropped after the roll-back.
-    _handles: Arc<Handles>,
+    _handles: Share<Handles>,
 }
 
 impl Drop for Transaction {
@@ -90,10 +90,10 @@ impl std::fmt::Debug for Transaction {
 
 impl Transaction {
     pub(crate) fn new(
-        env: Arc<Inner>,
+        env: Share<Inner>,
         txn: Box<Txn>,
         options: TransactionOptions,
-        handles: Arc<Handles>,
+        handles: Share<Handles>,
     ) -> Transaction {
         let xid = txn.xid();
         let durability = options.durability.unwrap_or(env.durability);
@@ -202,12 +202,13 @@ impl Transaction {
 
     /// Commits what [`Transaction::end`] has taken.
     pub(crate) fn commit_ended(&self, mut txn: Box<Txn>, durability: Durability) -> Result<Committed, Error> {
-        let engine = Arc::clone(txn.engine());
         if self.shared.is_untouched.load(Relaxed) {
-            txn.depend_on_commits_below(engine.log.tail());
+            let tail = txn.engine().log.tail();
+            txn.depend_on_commits_below(tail);
         }
-        let committed = txn.commit(durability)?;
-        Ok(Committed { lsn: committed.lsn, ticket: Ticket::new(engine, committed.depends) })
+        let committed = txn.commit_in_place(durability)?;
+        let ticket = Ticket::new(committed.depends, || txn.engine_share().clone());
+        Ok(Committed { lsn: committed.lsn, ticket })
     }
 
     /// Rolls back.

@@ -15,6 +15,7 @@
 use std::sync::Arc;
 
 use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_region::Share;
 use ledgerstone_txn::{GLOBAL_ID_BYTES_MAX, Txn};
 
 use super::{Committed, Ticket, Transaction};
@@ -53,7 +54,7 @@ impl Transaction {
     /// transaction is rolled back. [`Error::Failed`] if the log cannot be written: reopening tells whether the
     /// transaction is in doubt.
     pub fn prepare(mut self, global_id: &[u8]) -> Result<Prepared, Error> {
-        let env = Arc::clone(&self.shared.env);
+        let env = Arc::clone(self.shared.env.arc());
         env.check_writable()?;
         if !(1..=GLOBAL_ID_BYTES_MAX).contains(&global_id.len()) {
             return Err(Error::BadGlobalId { len: global_id.len(), max: GLOBAL_ID_BYTES_MAX });
@@ -125,7 +126,7 @@ impl Prepared {
 impl Inner {
     pub(crate) fn commit_in_doubt(&self, global_id: &[u8], xid: Option<Xid>) -> Result<Committed, Error> {
         let committed = self.decide(global_id, xid, |txn| Ok(txn.commit_prepared()?))?;
-        let ticket = Ticket::new(Arc::clone(&self.engine), committed.depends);
+        let ticket = Ticket::new(committed.depends, || Share::new(Arc::clone(&self.engine)));
         self.nudge_reclaim(); // It may have dropped a table before a restart, when nobody was left to say so.
         Ok(Committed { lsn: committed.lsn, ticket })
     }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::Xid;
-use ledgerstone_region::{Mutex, SlotNo, TimedGuard, TimedMutex};
+use ledgerstone_region::{Mutex, Share, SlotNo, TimedGuard, TimedMutex};
 use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
 
 use super::savepoint::Point;
@@ -16,7 +16,7 @@ use crate::inner::Inner;
 
 /// What transaction, tables and iterators share.
 pub(crate) struct Shared {
-    pub env: Arc<Inner>,
+    pub env: Share<Inner>,
     pub(super) owner: OwnerNo,
     pub(super) xid: Xid,
     pub(super) state: TimedMutex<State>,

@@ -2,11 +2,11 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use ledgerstone_log::WakerNo;
 use ledgerstone_page::Lsn;
+use ledgerstone_region::Share;
 use ledgerstone_txn::Engine;
 
 use crate::Error;
@@ -26,7 +26,8 @@ pub struct Committed {
 /// It comes with a commit: from [`Transaction::commit`](crate::Transaction::commit) and from
 /// [`Environment::transact_ticket`](crate::Environment::transact_ticket).
 pub struct Ticket {
-    engine: Arc<Engine>,
+    /// Whose log it waits for. `None` if there is nothing to wait for.
+    engine: Option<Share<Engine>>,
     lsn: Lsn,
     /// Where its waker is, if it was polled: one, however often that was.
     place: Option<WakerNo>,
@@ -34,14 +35,17 @@ pub struct Ticket {
 
 impl Clone for Ticket {
     fn clone(&self) -> Ticket {
-        Ticket::new(Arc::clone(&self.engine), self.lsn) // The task that polls it has a waker of its own.
+        // The task that polls it has a waker of its own.
+        Ticket { engine: self.engine.clone(), lsn: self.lsn, place: None }
     }
 }
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        if self.place.is_some() {
-            self.engine.log.forget_waker(self.lsn, &mut self.place);
+        if self.place.is_some()
+            && let Some(engine) = &self.engine
+        {
+            engine.log.forget_waker(self.lsn, &mut self.place);
         }
     }
 }
@@ -53,8 +57,14 @@ impl std::fmt::Debug for Ticket {
 }
 
 impl Ticket {
-    pub(crate) fn new(engine: Arc<Engine>, lsn: Lsn) -> Ticket {
-        Ticket { engine, lsn, place: None }
+    /// `engine` is called if there is something to wait for.
+    pub(crate) fn new(lsn: Lsn, engine: impl FnOnce() -> Share<Engine>) -> Ticket {
+        Ticket { engine: (lsn != Lsn(0)).then(engine), lsn, place: None }
+    }
+
+    /// The engine to wait for, unless the commit is durable.
+    fn awaited(&self) -> Option<&Share<Engine>> {
+        self.engine.as_ref().filter(|engine| engine.log.durable_lsn() <= self.lsn)
     }
 
     /// The LSN that must be durable.
@@ -66,7 +76,7 @@ impl Ticket {
     /// True if no crash can take the commit any more. Never waits.
     #[must_use]
     pub fn is_durable(&self) -> bool {
-        self.lsn == Lsn(0) || self.engine.log.durable_lsn() > self.lsn
+        self.awaited().is_none()
     }
 
     /// Waits until the commit is durable, flushing the log if need be. Blocks its thread ([what
@@ -75,11 +85,9 @@ impl Ticket {
     /// # Errors
     /// [`Error::Failed`] if the log could not be written: the commit may or may not be found after reopening.
     pub fn wait(&self) -> Result<(), Error> {
-        if self.is_durable() {
-            return Ok(());
-        }
-        self.engine.check_process()?;
-        Ok(self.engine.log.flush_to(self.lsn)?)
+        let Some(engine) = self.awaited() else { return Ok(()) };
+        engine.check_process()?;
+        Ok(engine.log.flush_to(self.lsn)?)
     }
 }
 
@@ -87,25 +95,27 @@ impl Future for Ticket {
     type Output = Result<(), Error>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        if self.is_durable() {
+        let Ticket { engine, lsn, place } = &mut *self;
+        let Some(engine) = engine else { return Poll::Ready(Ok(())) };
+        let is_durable = || engine.log.durable_lsn() > *lsn;
+        if is_durable() {
             return Poll::Ready(Ok(()));
         }
-        if self.engine.is_inherited() {
+        if engine.is_inherited() {
             return Poll::Ready(Err(Error::Forked));
         }
-        if self.engine.is_failed() {
-            return Poll::Ready(Err(Error::Failed { why: self.engine.why_failed() }));
+        if engine.is_failed() {
+            return Poll::Ready(Err(Error::Failed { why: engine.why_failed() }));
         }
-        let ticket = &mut *self;
-        ticket.engine.log.on_durable(ticket.lsn, &mut ticket.place, cx.waker());
+        engine.log.on_durable(*lsn, place, cx.waker());
         // Both may have come between the look and the registration.
-        if self.is_durable() {
+        if is_durable() {
             return Poll::Ready(Ok(()));
         }
-        if self.engine.is_failed() {
-            return Poll::Ready(Err(Error::Failed { why: self.engine.why_failed() }));
+        if engine.is_failed() {
+            return Poll::Ready(Err(Error::Failed { why: engine.why_failed() }));
         }
-        self.engine.log.request_flush(self.lsn);
+        engine.log.request_flush(*lsn);
         Poll::Pending
     }
 }

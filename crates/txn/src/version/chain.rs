@@ -84,11 +84,11 @@ impl VersionStore {
             .unwrap_or(Look::Page)
     }
 
-    /// Says that an image of `key` will soon be noted, so that what it takes is on its way by then. Nothing while no
-    /// snapshot is open.
+    /// Says that an image of `key` will soon be noted, so that what it takes is on its way by then. Nothing if no
+    /// snapshot was open lately.
     #[inline]
     pub fn expect_note(&self, space: PageId, key: &[u8]) {
-        if self.state[0].open_count.load(Relaxed) != 0 {
+        if self.state[0].slots_used.load(Relaxed) != 0 {
             ledgerstone_region::prefetch_to_write(self.bucket(Name::new(space, key).hash as u32));
         }
     }

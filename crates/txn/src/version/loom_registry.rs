@@ -11,7 +11,7 @@ use ledgerstone_region::atomic::{
 use loom::sync::Arc;
 use loom::thread;
 
-use super::registry::{SnapshotSlot, announce, is_none_open, oldest, publish_bound, take_snapshot};
+use super::registry::{SnapshotSlot, is_none_open, oldest, publish_bound, take_snapshot};
 
 const OPEN: u64 = 0;
 const COMMITTING: u64 = 1;
@@ -19,7 +19,6 @@ const STAMP: u64 = 2;
 
 struct World {
     tail: AtomicU64,
-    count: AtomicU64,
     slot: SnapshotSlot,
     /// OPEN, COMMITTING, or STAMP + the commit's LSN.
     status: AtomicU64,
@@ -37,7 +36,6 @@ impl World {
     fn new() -> Arc<World> {
         Arc::new(World {
             tail: AtomicU64::new(10),
-            count: AtomicU64::new(0),
             slot: SnapshotSlot::default(),
             status: AtomicU64::new(OPEN),
             image: AtomicU64::new(1),
@@ -48,13 +46,13 @@ impl World {
     }
 
     /// Commits the change of the record; the image goes by the rules.
-    fn commit(&self, by_count: bool) {
+    fn commit(&self, if_none_is_open: bool) {
         self.status.store(COMMITTING, SeqCst);
         fence(SeqCst);
         let lsn = self.tail.fetch_add(1, SeqCst);
         self.status.store(STAMP + lsn, SeqCst);
-        let is_free = if by_count {
-            is_none_open(&self.count)
+        let is_free = if if_none_is_open {
+            is_none_open([&self.slot].into_iter())
         } else {
             fence(SeqCst);
             let tail = self.tail.load(SeqCst);
@@ -69,7 +67,7 @@ impl World {
     fn update(&self) {
         self.staged.store(1, Release);
         self.tail.fetch_add(1, SeqCst);
-        if !is_none_open(&self.count) {
+        if !is_none_open([&self.slot].into_iter()) {
             self.link();
         }
         self.page.store(2, Release); // As a page's latch does.
@@ -88,7 +86,6 @@ impl World {
 
     /// Opens a snapshot, puts what is staged into its chain, and reads the record.
     fn read_staged(&self) {
-        announce(&self.count);
         let tail = || self.tail.load(SeqCst);
         publish_bound(&self.slot, tail);
         take_snapshot(&self.slot, tail);
@@ -102,7 +99,6 @@ impl World {
 
     /// Opens a snapshot and reads the record: what it is told, and what it should be told.
     fn read(&self) {
-        announce(&self.count);
         let tail = || self.tail.load(SeqCst);
         publish_bound(&self.slot, tail);
         let lsn = take_snapshot(&self.slot, tail);

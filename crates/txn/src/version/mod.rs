@@ -88,9 +88,7 @@ shared! {
         floor: AtomicU64,
         /// Writers whose images are in the log: slots of `spilled` in use.
         spilled_count: AtomicU64,
-        /// Snapshots that are open or being opened.
-        open_count: AtomicU64,
-        /// Slots of snapshots that were ever taken: those below this number.
+        /// Slots of snapshots that are in use: those below this number, at most.
         slots_used: AtomicU64,
         /// Slots of writers that ever staged anything: those below this number.
         writers_used: AtomicU64,
@@ -101,6 +99,8 @@ shared! {
         settled: AtomicU64,
         /// What was kept below this position is gone (K2 in `kept.rs`).
         tail: AtomicU64,
+        /// To a cache line: those above are read by every snapshot.
+        spare_read: AtomicU64,
         /// Guards what is kept. What comes from here on is written with every commit that a snapshot does not see.
         kept_latch: Latch,
         /// Where the next image of a commit will be kept.

@@ -19,23 +19,13 @@ impl VersionStore {
     pub fn oldest_snapshot(&self) -> Lsn {
         // The tail before the slots (Q2).
         let tail = self.log.tail().0;
-        let state = &self.state[0];
-        if state.open_count.load(SeqCst) == 0 {
-            return Lsn(tail);
-        }
-        let used = state.slots_used.load(SeqCst) as usize;
-        Lsn(registry::oldest(tail, self.snapshots[..used].iter()))
+        Lsn(registry::oldest(tail, self.used_snapshots().iter()))
     }
 
     /// No open snapshot asks for images that are kept below this position, and none that will be opened.
     pub(super) fn oldest_position(&self) -> u64 {
         let head = self.kept_head();
-        let state = &self.state[0];
-        if state.open_count.load(SeqCst) == 0 {
-            return head;
-        }
-        let used = state.slots_used.load(SeqCst) as usize;
-        let positions = self.snapshots[..used].iter().map(|slot| slot.position.load(SeqCst));
+        let positions = self.used_snapshots().iter().map(|slot| slot.position.load(SeqCst));
         positions.filter(|&position| position != 0).fold(head, u64::min)
     }
 

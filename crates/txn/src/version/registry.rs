@@ -2,20 +2,24 @@
 //!
 //! ```text
 //!  opening                                      throwing away
-//!  1 count += 1                                 1 commit record reserved: tail rises above its LSN L
-//!  2 bound := tail, published in the slot       2 is count 0?         then nobody needs L's images
-//!  3 S := tail, published in the slot           3 else T := tail, then the slots: oldest = min(T, slots)
+//!  1 bound := tail, published in the slot       1 commit record reserved: tail rises above its LSN L
+//!  2 S := tail, published in the slot           2 are all slots empty?   then nobody needs L's images
+//!                                               3 else T := tail, then the slots: oldest = min(T, slots)
 //!                                                 nobody needs L's images if L < oldest
 //! ```
-//! All of it is sequentially consistent, in this order.
+//! All of it is sequentially consistent, in this order. Who opens a snapshot writes its slot and nothing that others
+//! write, so that threads which do nothing else do not wait for each other. Who commits looks at all slots up to the
+//! highest that is in use ([`VersionStore::lower_used`](super::VersionStore::lower_used)).
 //!
-//! Q1. If 2 on the right reads 0, the snapshot's 1 comes after it, and its S after the reservation of L: S > L, it sees
-//!     L.
+//! Q1. If 2 on the right sees a slot empty, its next snapshot publishes its bound after that look, and takes S after
+//!     it, and so after the reservation of L: S > L, it sees L. A slot that is not looked at is taken later, too: its
+//!     number is counted before the bound is published.
 //! Q2. `oldest` is at or below every snapshot's S. If the slot was seen empty, the snapshot published its bound after
 //!     that look, and so took S after T was taken. If the bound was seen, it is at or below S.
 //!
-//! Q3. The same holds for a writer that asks after it has reserved the record of an update. If it reads 0, the
-//!     snapshot's look at the tail acquires the reservation, and finds what the writer has staged (Z1 in `staged.rs`).
+//! Q3. The same holds for a writer that asks after it has reserved the record of an update. If it sees the slot empty,
+//!     the snapshot's look at the tail acquires the reservation. So the snapshot finds what the writer has staged (Z1
+//!     in `staged.rs`).
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
@@ -61,14 +65,7 @@ fn order() {
     ledgerstone_region::atomic::fence(SeqCst);
 }
 
-/// Announces a snapshot that is about to be opened (1).
-#[inline]
-pub(super) fn announce(count: &AtomicU64) {
-    count.fetch_add(1, SeqCst);
-    order();
-}
-
-/// Publishes the bound in a slot that the caller has taken, and returns it (2).
+/// Publishes the bound in a slot that the caller has taken, and returns it (1).
 #[inline]
 pub(super) fn publish_bound(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 {
     let bound = tail();
@@ -79,7 +76,7 @@ pub(super) fn publish_bound(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 
     bound
 }
 
-/// Takes S and publishes it (3).
+/// Takes S and publishes it (2).
 #[inline]
 pub(super) fn take_snapshot(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 {
     order();
@@ -88,11 +85,12 @@ pub(super) fn take_snapshot(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 
     lsn
 }
 
-/// True if nobody has announced a snapshot that is still open (Q1). To be asked after the commit record is reserved.
+/// True if no snapshot is open but such as see all that was reserved before this look (Q1). To be asked after the
+/// record is reserved.
 #[inline]
-pub(super) fn is_none_open(count: &AtomicU64) -> bool {
+pub(super) fn is_none_open<'s>(mut slots: impl Iterator<Item = &'s SnapshotSlot>) -> bool {
     order();
-    count.load(SeqCst) == 0
+    slots.all(|slot| slot.lsn.load(SeqCst) == 0)
 }
 
 /// At or below every snapshot that is open or can be opened (Q2).

@@ -27,9 +27,9 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::shared;
 
+use super::VersionStore;
 use super::view::At;
 use super::writer::{COMMITTED, COMMITTING, STATE_BITS};
-use super::{VersionStore, registry};
 
 shared! {
     /// A spilled writer.
@@ -117,10 +117,10 @@ impl VersionStore {
     pub(super) fn commit_spilled(&self, name: u32, lsn: Lsn) {
         let slot = &self.spilled[name as usize - 1];
         let status = lsn.0 << 2 | COMMITTED;
-        // From here on it may be anybody's. Before the look at the count: either the closer of the last snapshot sees
+        // From here on it may be anybody's. Before the look at the slots: either the closer of the last snapshot sees
         // it, or we see that none is open.
         slot.status.store(status, SeqCst);
-        if registry::is_none_open(&self.state[0].open_count) {
+        if self.is_none_open() {
             self.free_spilled(slot, status);
         }
     }

@@ -12,14 +12,14 @@
 //!     the chains. A writer reserves the record of an update. Before it changes the page, it looks whether a snapshot
 //!     is open. If so, it puts its images into the chains itself. So an image is in its chain before a reader can see
 //!     the change. Either the reservation is below S: then the reader has acquired it, and finds the image. Or the
-//!     writer sees the reader's announcement, which came before the reader's look at the tail.
+//!     writer sees the reader's bound, which was published before the reader's look at the tail.
 //! Z2. The same look after the commit record is reserved tells whether anybody needs the images (Q1 in `registry.rs`).
 //!     If not, they go without ever having been in a chain.
 //! Z3. Staged entries stand in one chunk and name no writer. In the chains, each names its writer, as all others do. A
 //!     second image of a record stays behind and names none.
 //! Z4. A writer that fills its chunk goes on as others do.
 //! Z5. So does one whose images a snapshot has put into the chains, even if that is closed again: the next one finds
-//!     nothing staged. If the look at the number of open ones finds it closed, the writer has acquired what it did.
+//!     nothing staged. If the look at its slot finds it closed, the writer has acquired what it did.
 
 use std::sync::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
@@ -31,7 +31,6 @@ use ledgerstone_region::{shared, sync};
 use super::VersionStore;
 use super::chunk::CHUNK_WORDS;
 use super::entry::{Before, Name, entry_words};
-use super::registry;
 use super::writer::Writer;
 
 shared! {
@@ -68,7 +67,7 @@ impl VersionStore {
     #[inline]
     pub(super) fn begin_staging(&self, writer: &mut Writer) {
         let slot = writer.slot as usize;
-        if slot >= self.writers.len() || !registry::is_none_open(&self.state[0].open_count) {
+        if slot >= self.writers.len() || !self.is_none_open() {
             return;
         }
         let used = &self.state[0].writers_used;
@@ -101,7 +100,7 @@ impl VersionStore {
         if !writer.is_staged {
             return;
         }
-        let is_none_open = registry::is_none_open(&self.state[0].open_count);
+        let is_none_open = self.is_none_open();
         // Z5: after that look.
         let is_staged = self.writers[writer.slot as usize].staged.load(Acquire) == word_of(writer.name());
         if !is_none_open || !is_staged {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use ledgerstone_disk::SimDisk;
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
-use ledgerstone_region::{Region, SlotTable};
+use ledgerstone_region::{Region, Share, SlotTable};
 use proptest::prelude::*;
 
 use super::{Before, Horizon, Image, Look, VersionStore, View, Who, Writer};
@@ -37,7 +37,7 @@ struct World {
     changes: Vec<Change>,
     log: Arc<Log>,
     table: TxnTable,
-    store: Arc<VersionStore>,
+    store: Share<VersionStore>,
     /// What the pages say.
     page: State,
     committed: State,
@@ -54,13 +54,13 @@ impl World {
             ..LogConfig::new(disk, region.clone(), [7; 16])
         };
         let log = Log::open(config).unwrap();
-        let store = VersionStore::create(&region, &log, &threads, bytes, 16).unwrap();
+        let store = Share::new(VersionStore::create(&region, &log, &threads, bytes, 16).unwrap());
         let table = TxnTable::create(&region, 8).unwrap();
         World { xid: 0, changes: Vec::new(), log, table, store, page: State::new(), committed: State::new() }
     }
 
     fn open(&self) -> View {
-        self.store.open(&self.table, Xid(1), Horizon::None).unwrap()
+        VersionStore::open(&self.store, &self.table, Xid(1), Horizon::None).unwrap()
     }
 
     fn begin(&mut self) -> Open {
@@ -152,6 +152,34 @@ impl World {
         self.store.check(view.at()).ok()?;
         Some(seen)
     }
+}
+
+#[test]
+fn slots_of_snapshots_that_are_no_longer_in_use_are_not_looked_at() {
+    let world = World::new(64 << 10);
+    let used = || world.store.used_snapshots().len();
+    assert_eq!(used(), 0);
+    let views: Vec<View> = (0..5).map(|_| world.open()).collect();
+    assert_eq!(used(), 5);
+    world.store.lower_used();
+    assert_eq!(used(), 5, "all are open");
+    let mut views = views.into_iter();
+    let (first, second) = (views.next(), views.next());
+    drop(views);
+    assert!(!world.store.is_none_open());
+    world.store.lower_used();
+    assert_eq!(used(), 2);
+    drop(first);
+    world.store.lower_used();
+    assert_eq!(used(), 2, "the other is open");
+    assert_eq!(world.store.open_snapshots().len(), 1);
+    let again = world.open();
+    assert_eq!((used(), world.store.open_snapshots().len()), (2, 2));
+    drop((second, again));
+    assert!(world.store.is_none_open());
+    world.store.lower_used();
+    assert_eq!(used(), 0);
+    assert!(world.store.is_none_open());
 }
 
 /// Of all lengths around a word's, and some that share their beginning.

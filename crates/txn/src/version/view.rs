@@ -1,10 +1,9 @@
 //! A snapshot: opened, asked, closed.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::sync;
+use ledgerstone_region::{Share, sync};
 
 use super::registry::SnapshotSlot;
 use super::{VersionStore, registry};
@@ -24,7 +23,7 @@ pub struct At {
 /// An open snapshot. What it sees is kept while it lives. Dropping it closes it.
 #[derive(Debug)]
 pub struct View {
-    store: Arc<VersionStore>,
+    store: Share<VersionStore>,
     slot: usize,
     at: At,
 }
@@ -72,7 +71,6 @@ impl Drop for View {
         slot.position.store(0, SeqCst);
         slot.lsn.store(0, SeqCst);
         slot.taken.store(0, SeqCst);
-        store.state[0].open_count.fetch_sub(1, SeqCst);
         if store.has_spilled() {
             store.reclaim_spilled(store.oldest_snapshot().0);
         }
@@ -80,27 +78,29 @@ impl Drop for View {
 }
 
 impl VersionStore {
-    /// Opens a snapshot of everything committed until now, for transaction `xid`.
+    /// Opens a snapshot of everything committed until now, for transaction `xid`. It holds a clone of `store`.
     ///
     /// # Errors
     /// All snapshot slots are taken.
-    pub(crate) fn open(self: &Arc<Self>, table: &TxnTable, xid: Xid, horizon: Horizon) -> Result<View, TxnError> {
-        let thread = self.threads.current();
-        let state = &self.state[0];
-        registry::announce(&state.open_count);
-        let Some(slot) = self.open_slot(usize::from(thread.0)) else {
-            state.open_count.fetch_sub(1, SeqCst);
-            return Err(TxnError::TooManySnapshots { slots: self.snapshots.len() as u32 });
+    pub(crate) fn open(
+        store: &Share<VersionStore>,
+        table: &TxnTable,
+        xid: Xid,
+        horizon: Horizon,
+    ) -> Result<View, TxnError> {
+        let thread = store.threads.current();
+        let Some(slot) = store.open_slot(usize::from(thread.0)) else {
+            return Err(TxnError::TooManySnapshots { slots: store.snapshots.len() as u32 });
         };
-        let entry = &self.snapshots[slot];
+        let entry = &store.snapshots[slot];
         entry.xid.store(xid.0, Relaxed); // Figures to print, as the next two.
         entry.thread.store(u64::from(thread.0), Relaxed);
         entry.opened_ns.store(sync::now_ns(), Relaxed);
-        let tail = || self.log.tail().0;
+        let tail = || store.log.tail().0;
         if horizon == Horizon::Marks {
             entry.horizon.store(registry::TAKING, SeqCst);
         }
-        let position = self.kept_head(); // K3
+        let position = store.kept_head(); // K3
         entry.position.store(position, SeqCst);
         let bound = registry::publish_bound(entry, tail);
         sync::yield_point("snapshot: bound published");
@@ -112,24 +112,61 @@ impl VersionStore {
         let lsn = registry::take_snapshot(entry, tail);
         if horizon != 0 {
             entry.horizon.store(horizon, SeqCst);
-            let used = state.slots_used.load(SeqCst) as usize;
-            let low = self.snapshots[..used].iter().map(|slot| slot.horizon.load(SeqCst)).filter(|&lsn| lsn != 0).min();
-            state.settled.fetch_max(low.unwrap_or(0), SeqCst);
+            let settled = &store.state[0].settled;
+            // Ours is one of those looked at: they cannot raise it above that.
+            if settled.load(SeqCst) < horizon {
+                let all = store.used_snapshots().iter().map(|slot| slot.horizon.load(SeqCst));
+                settled.fetch_max(all.filter(|&lsn| lsn != 0).min().unwrap_or(0), SeqCst);
+            }
         }
-        self.link_all_staged(); // Z1
-        Ok(View { store: Arc::clone(self), slot, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon), position } })
+        store.link_all_staged(); // Z1
+        Ok(View { store: store.clone(), slot, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon), position } })
+    }
+
+    /// The slots that are in use, and perhaps others.
+    #[inline]
+    pub(super) fn used_snapshots(&self) -> &[SnapshotSlot] {
+        let used = self.state[0].slots_used.load(SeqCst) as usize;
+        &self.snapshots[..used.min(self.snapshots.len())]
+    }
+
+    /// True if no snapshot is open but such as see all that was reserved before (Q1 in `registry.rs`).
+    #[inline]
+    pub(super) fn is_none_open(&self) -> bool {
+        registry::is_none_open(self.used_snapshots().iter())
+    }
+
+    /// Looks whether the slots with the highest numbers are in use still, so that writers need not look at what is not.
+    /// To be called now and then.
+    ///
+    /// Each of these slots is taken while the number of those in use sinks below its own. Who takes it next sees that,
+    /// and raises the number again before it publishes its bound.
+    pub fn lower_used(&self) {
+        let used = &self.state[0].slots_used;
+        while let Some(last) = used.load(SeqCst).checked_sub(1) {
+            let taken = &self.snapshots[last as usize].taken;
+            if taken.load(Relaxed) != 0 || taken.compare_exchange(0, 1, SeqCst, Relaxed).is_err() {
+                return;
+            }
+            let is_lowered = used.compare_exchange(last + 1, last, SeqCst, Relaxed).is_ok();
+            taken.store(0, SeqCst);
+            if !is_lowered {
+                return; // It was raised: others come.
+            }
+        }
     }
 
     fn open_slot(&self, hint: usize) -> Option<usize> {
         let count = self.snapshots.len();
-        // From the thread's own number on, within what was ever used; then what was never used.
-        let used = (self.state[0].slots_used.load(SeqCst) as usize).min(count);
-        let start = if used == 0 { 0 } else { hint % used };
-        let order = (start..used).chain(0..start).chain(used..count);
-        for no in order {
+        // From the thread's own number on: two threads that take turns in one slot would wait for each other.
+        let start = hint % count;
+        for no in (start..count).chain(0..start) {
             let taken = &self.snapshots[no].taken;
             if taken.load(Relaxed) == 0 && taken.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
-                self.state[0].slots_used.fetch_max(no as u64 + 1, SeqCst);
+                let used = &self.state[0].slots_used;
+                if used.load(SeqCst) <= no as u64 {
+                    used.fetch_max(no as u64 + 1, SeqCst);
+                }
                 return Some(no);
             }
         }
@@ -169,8 +206,7 @@ impl VersionStore {
     /// own.
     #[must_use]
     pub fn open_snapshots(&self) -> Vec<Lsn> {
-        let used = self.state[0].slots_used.load(SeqCst) as usize;
-        let all = self.snapshots[..used.min(self.snapshots.len())].iter().map(|slot| slot.lsn.load(SeqCst));
+        let all = self.used_snapshots().iter().map(|slot| slot.lsn.load(SeqCst));
         all.filter(|lsn| *lsn != 0).map(Lsn).collect()
     }
 
@@ -178,7 +214,6 @@ impl VersionStore {
     #[must_use]
     pub fn pins(&self) -> Vec<SnapshotPin> {
         let now = sync::now_ns();
-        let used = self.state[0].slots_used.load(SeqCst) as usize;
         let pin = |slot: &SnapshotSlot| SnapshotPin {
             lsn: Lsn(slot.lsn.load(SeqCst)),
             xid: Xid(slot.xid.load(Relaxed)),
@@ -186,11 +221,8 @@ impl VersionStore {
             age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
             held_bytes: self.kept_bytes_from(slot.position.load(SeqCst)),
         };
-        let mut pins: Vec<SnapshotPin> = self.snapshots[..used.min(self.snapshots.len())]
-            .iter()
-            .filter(|slot| slot.lsn.load(SeqCst) != 0)
-            .map(pin)
-            .collect();
+        let mut pins: Vec<SnapshotPin> =
+            self.used_snapshots().iter().filter(|slot| slot.lsn.load(SeqCst) != 0).map(pin).collect();
         pins.sort_by_key(|pin| pin.lsn);
         pins
     }

@@ -18,7 +18,6 @@ use ledgerstone_page::{Lsn, PageId, Xid};
 use super::VersionStore;
 use super::chunk::{CHUNK_BYTES, CHUNK_WORDS};
 use super::entry::{Before, ENTRY_WORDS, Name, entry_words};
-use super::registry;
 
 const OPEN: u64 = 1;
 pub(super) const COMMITTING: u64 = 2;
@@ -205,7 +204,7 @@ impl VersionStore {
         if writer.first == 0 {
             return;
         }
-        if registry::is_none_open(&self.state[0].open_count) {
+        if self.is_none_open() {
             self.drop_images(&writer);
         } else {
             if writer.is_staged {

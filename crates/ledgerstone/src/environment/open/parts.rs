@@ -150,6 +150,7 @@ impl Parts {
             keepers.add(log, Arc::clone(&keeper));
             workers.push(keeper);
         }
+        let tables = Known::new(self.engine.slots.count());
         Ok(Inner {
             disk,
             directory: options.directory.clone(),
@@ -162,7 +163,7 @@ impl Parts {
             space,
             catalog,
             to_free,
-            known: Known::default(),
+            known: tables,
             in_doubt,
             layouts: options.extensions.layouts()?,
             extensions: options.extensions.clone(),

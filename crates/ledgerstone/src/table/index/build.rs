@@ -77,7 +77,7 @@ impl Transaction {
         };
         check_definition(index)?;
         let table = self.to_redefine(table)?;
-        let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        let (env, old) = (Arc::clone(self.shared.env.arc()), Arc::clone(table.info()));
         table.enter_own(Mode::IX, |txn, own| {
             old.lock_whole(txn)?;
             if old.indexes.iter().any(|other| other.name() == index.name()) {
@@ -105,7 +105,7 @@ impl Transaction {
                 builders.finish(txn, &mut step)?;
                 Ok(new)
             })?;
-            self.shared.replace_table((txn, own), &old, new);
+            self.shared.replace_table((txn, own), &table.info, new);
             Ok(())
         })
     }
@@ -155,7 +155,7 @@ impl Transaction {
     /// [`Error::NoSuchTable`], [`Error::NoSuchIndex`], [`Error::IndexNeedsLocks`] in a snapshot, conflicts.
     pub fn drop_index(&self, table: &str, index: &str) -> Result<(), Error> {
         let table = self.to_redefine(table)?;
-        let (env, old) = (Arc::clone(&self.shared.env), Arc::clone(table.info()));
+        let (env, old) = (Arc::clone(self.shared.env.arc()), Arc::clone(table.info()));
         let redefine = |txn: &mut Txn| {
             old.lock_whole(txn)?;
             let mut definition = old.definition();
@@ -167,7 +167,7 @@ impl Transaction {
         };
         table.enter_own(Mode::IX, |txn, own| {
             let new = txn.whole(redefine)?;
-            self.shared.replace_table((txn, own), &old, new);
+            self.shared.replace_table((txn, own), &table.info, new);
             Ok(())
         })
     }
