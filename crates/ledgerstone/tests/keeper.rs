@@ -369,6 +369,32 @@ fn a_new_keeper_with_a_bound_keeps_that_much_until_it_answers() {
     assert!(oldest(&env).0 <= needs);
 }
 
+/// The log's first LSN is long gone, and farther behind the end than any bound: it means all that is there.
+#[test]
+fn a_keeper_with_a_bound_that_names_the_beginning_keeps_what_is_there_then() {
+    const BOUND: u64 = 1 << 20;
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    let env = open(&disk, &said);
+    while env.stat().unwrap().log_tail_lsn <= 2 * BOUND {
+        grow(&env);
+    }
+    said.bytes_max.store(BOUND, Relaxed);
+    said.needs.store(8, Relaxed);
+    let begin = oldest(&env);
+    grow(&env);
+    assert!(env.stat().unwrap().log_tail_lsn < begin.0 + BOUND);
+    assert_eq!((oldest(&env), trouble(&env)), (begin, None));
+    // Beyond its bound it goes, and that is said.
+    while env.stat().unwrap().log_tail_lsn <= begin.0 + 2 * BOUND {
+        grow(&env);
+    }
+    assert!(oldest(&env) > begin);
+    assert!(trouble(&env).is_some());
+    said.needs.store(env.stat().unwrap().log_tail_lsn, Relaxed);
+    assert_eq!(trouble(&env), None);
+    env.close().unwrap();
+}
+
 /// Whoever holds the log back for a moment may let go of it just when a checkpoint looks: nothing goes that was not
 /// announced.
 #[test]

@@ -140,12 +140,14 @@ impl Keepers {
         let lacks_pin = |kept: &Kept| kept.is_new || kept.pin.is_none();
         let is_first = self.all.lock().find(id).is_some_and(|kept| lacks_pin(kept));
         let bytes_max = keeper.log_bytes_max();
-        let new = is_first.then(|| log.pin_rest(&keeper.name(), from, bytes_max));
-        let lacks = lacks(log, from);
-        let is_kept = lacks.is_none() || bytes_max != u64::MAX; // K4
+        let new = is_first.then(|| pin_from(log, &keeper.name(), from, bytes_max));
         let mut all = self.all.lock();
         let asked = all.asked;
         let Some(kept) = all.find(id) else { return };
+        // Below the first LSN it names what was there when it named that first.
+        let named = new.as_ref().or(kept.pin.as_ref()).map_or(from, LogPin::lsn);
+        let lacks = lacks(log, if from < FIRST_LSN { named } else { from });
+        let is_kept = lacks.is_none() || bytes_max != u64::MAX; // K4
         (kept.does_not_know, kept.lacks, kept.said_at) = (None, lacks, asked);
         let dropped = if !is_kept {
             [kept.pin.take(), new]
@@ -204,6 +206,19 @@ impl Keepers {
         };
         let all: Vec<_> = self.all.lock().kept.iter().filter_map(in_trouble).collect();
         all.into_iter().map(|(keeper, what)| KeeperTrouble { name: keeper.name(), what }).collect()
+    }
+}
+
+/// Keeps the log from there on. Below the first LSN, that is all that is there now: a bound counts from its beginning,
+/// not from that of a log that has long been given up.
+fn pin_from(log: &Arc<Log>, name: &str, from: Lsn, bytes_max: u64) -> LogPin {
+    if from >= FIRST_LSN {
+        return log.pin_rest(name, from, bytes_max);
+    }
+    loop {
+        if let Ok(pin) = log.pin(name, log.oldest_lsn(), bytes_max) {
+            return pin; // Otherwise a checkpoint gave something up meanwhile.
+        }
     }
 }
 
