@@ -11,15 +11,20 @@
 //!     are void, and later ones begin with a format (`space/shrink.rs`). Redo has to know before it begins. A
 //!     truncation below the LSN that redo begins at had been finished by then (H4 there), and the file has grown since
 //!     as it should.
+//! N4. Groups are never undone. A load or a new index writes hardly anything else, gigabytes of them. Undo need not
+//!     read them once more, backwards. Where many follow each other in a loser's chain, what lies before them is noted.
 
 use std::collections::BTreeMap;
 
-use ledgerstone_log::{LogScan, RecordKind};
+use ledgerstone_log::{LogScan, RecordKind, RecordView};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, Xid};
 use ledgerstone_txn::PrepareRecord;
 
 use crate::RecoveryError;
+
+/// So many groups are passed over together. Fewer are read, so that the notes stay few.
+const GROUPS_MIN: u64 = 64;
 
 /// A transaction that was open at the crash.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +35,37 @@ pub struct Loser {
     pub last: Lsn,
     /// Begins of its open nested top actions, outermost first.
     pub open_nested: Vec<Lsn>,
+    /// Where many groups follow each other, the last of them, and the record before the first (N4).
+    pub group_runs: BTreeMap<Lsn, Lsn>,
+    /// The groups that its newest records are.
+    groups: Groups,
+}
+
+/// Groups of one transaction with nothing else between them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Groups {
+    count: u64,
+    /// The transaction's record before the first.
+    before: Lsn,
+    last: Lsn,
+}
+
+impl Loser {
+    /// N4.
+    fn note_group(&mut self, record: RecordView<'_>) {
+        if self.groups.count == 0 {
+            self.groups.before = record.prev_lsn();
+        }
+        self.groups.count += 1;
+        self.groups.last = record.lsn();
+    }
+
+    fn end_groups(&mut self) {
+        let groups = std::mem::take(&mut self.groups);
+        if groups.count >= GROUPS_MIN {
+            self.group_runs.insert(groups.last, groups.before);
+        }
+    }
 }
 
 /// A transaction that waits for its commit or abort from outside.
@@ -116,6 +152,10 @@ pub fn analyse(mut scan: LogScan, redo_from: Lsn) -> Result<Analysis, RecoveryEr
         }
         let loser = found.losers.entry(xid).or_insert_with(|| Loser { first: record.lsn(), ..Loser::default() });
         loser.last = record.lsn();
+        match record.kind() {
+            RecordKind::Group => loser.note_group(record),
+            _ => loser.end_groups(),
+        }
         // Whatever follows a Prepare record is the beginning of a rollback, or its end.
         found.in_doubt.remove(&xid);
         match record.kind() {
@@ -132,6 +172,7 @@ pub fn analyse(mut scan: LogScan, redo_from: Lsn) -> Result<Analysis, RecoveryEr
         }
     }
     found.losers.retain(|xid, _| !found.in_doubt.contains_key(xid));
+    found.losers.values_mut().for_each(Loser::end_groups);
     found.incarnations = scan.incarnations().to_vec();
     found.end = scan.end();
     let in_force = found.incarnations.iter().rev().find(|(from, _)| *from <= redo_from).or(found.incarnations.first());

@@ -97,14 +97,15 @@ pub(crate) fn undo_by(
             txn.release_claim();
         }
         all.open.insert(txn.last_lsn(), no);
-        all.txns.push(Undoing { txn: Some(txn), in_window_count: 0, goes_on_at: Lsn(0) });
+        let group_runs = &loser.group_runs;
+        all.txns.push(Undoing { txn: Some(txn), group_runs, in_window_count: 0, goes_on_at: Lsn(0) });
     }
     all.run(&mut Backwards::new(&engine.log, low, u64::MAX), high) // Together they want most of it.
 }
 
 struct Undo<'e> {
     engine: &'e Arc<Engine>,
-    txns: Vec<Undoing>,
+    txns: Vec<Undoing<'e>>,
     /// Who has a record to look at, by the newest one.
     open: BTreeMap<Lsn, u32>,
     /// Records that were undone out of their order by an earlier restart and not met yet (U3).
@@ -113,9 +114,11 @@ struct Undo<'e> {
     watch: &'e Watch,
 }
 
-struct Undoing {
+struct Undoing<'e> {
     /// None when it has ended.
     txn: Option<Txn>,
+    /// What it passes over ([`Loser::group_runs`]).
+    group_runs: &'e BTreeMap<Lsn, Lsn>,
     /// How many updates of it the window has.
     in_window_count: u64,
     /// The next record to look at; none if there is none.
@@ -140,6 +143,7 @@ impl Undo<'_> {
                 Step::Undo { .. } | Step::Pass => {}
             }
             let one = &mut self.txns[who as usize];
+            let next = one.group_runs.get(&lsn).copied().unwrap_or(next);
             one.goes_on_at = next;
             if next != Lsn(0) {
                 self.open.insert(next, who);

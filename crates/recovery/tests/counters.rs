@@ -208,6 +208,37 @@ fn an_open_nested_top_action_is_undone_before_what_walks_through_it() {
     assert!(wrong.is_empty(), "counters that are not as before, with their values: {wrong:?}");
 }
 
+/// A load is gigabytes of groups: they stay, and undo does not read them once more.
+#[test]
+fn undo_passes_over_many_groups() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    let groups = |txn: &mut Txn, count: usize| {
+        for _ in 0..count {
+            txn.claim(256).unwrap();
+            let mut page = engine.cache.exclusive(PageId(2)).unwrap();
+            txn.group(&mut [&mut page], &[Part { page: 0, op: ADD, args: &add_args(0, 1) }]).unwrap();
+        }
+    };
+    let mut expected = values(&engine);
+    groups(&mut txn, 300);
+    for round in 0..3 {
+        add(&mut txn, 1, round, 5).unwrap();
+        groups(&mut txn, 10); // Few of them are read as ever.
+        add(&mut txn, 1, round, 7).unwrap();
+        groups(&mut txn, 300);
+        expected[COUNTERS] += 310;
+    }
+    expected[COUNTERS] += 300;
+    engine.log.flush().unwrap();
+    drop((txn, engine));
+    let (engine, _, found) = repeat_history(&disk).unwrap();
+    let visited = ledgerstone_recovery::undo(&engine, &found.losers, &disk, &ledgerstone_log::Watch::default());
+    assert_eq!(values(&engine), expected);
+    assert_eq!(visited.unwrap(), 3 * (1 + 1 + 10 + 1) + 1, "the last of many groups, and all else");
+}
+
 /// A checkpoint that is taken before they are at home keeps what another redo of them needs.
 #[test]
 fn pages_are_dirty_from_the_first_record_on_that_redo_repeats() {
