@@ -225,6 +225,78 @@ fn emptied_leaves_are_reclaimed_without_being_looked_for() {
     }
 }
 
+/// One transaction over a whole large tree would hold the log back, and those who want the table.
+#[test]
+fn many_emptied_leaves_are_reclaimed_in_many_transactions() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    let put_all = || {
+        stack.run(|txn| {
+            for n in 0u64..40_000 {
+                tree.put(txn, &n.to_be_bytes(), &[1; 200]).unwrap();
+            }
+        });
+    };
+    let delete_from = |first: u64| {
+        let start = std::ops::Bound::Included(first.to_be_bytes().to_vec());
+        stack.run(|txn| tree.delete_range(txn, start, std::ops::Bound::Unbounded).unwrap());
+    };
+    put_all();
+    delete_from(10);
+    let before = stack.check(&[&tree]).pages.len();
+    let mut log_at = stack.engine.log.tail();
+    let (mut turn_count, mut longest) = (0, 0);
+    let mut turn = || {
+        let now = stack.engine.log.tail();
+        (turn_count, longest) = (turn_count + 1, longest.max(now.0 - log_at.0));
+        log_at = now;
+        assert_eq!(stack.engine.table.first_lsn_low(), None, "a turn has ended");
+        turn_count < 2
+    };
+    assert!(stack.to_free.reclaim_in_turns(&mut turn).unwrap());
+    let after = stack.check(&[&tree]).pages.len();
+    assert_eq!(turn_count, 2);
+    assert!(longest < 1 << 20, "a transaction has written {longest} bytes of log");
+    assert!(3 < after && after < before && stack.to_free.is_due(), "from {before} pages to {after}");
+    // What is emptied meanwhile before the place to go on at is not forgotten; nor is what somebody holds.
+    delete_from(0);
+    let mut holder = stack.begin();
+    tree.get(&mut holder, &39_990u64.to_be_bytes(), Read::Locked).unwrap();
+    stack.to_free.reclaim().unwrap();
+    assert!(stack.check(&[&tree]).ghost_count > 0 && stack.to_free.is_due(), "somebody has seen that it is not there");
+    holder.commit(Durability::Volatile).unwrap();
+    stack.to_free.reclaim().unwrap();
+    assert!(!stack.to_free.is_due());
+    let report = stack.check(&[&tree]);
+    assert_eq!((report.ghost_count, report.pages.len()), (0, 1));
+}
+
+/// A close waits for the transaction that is running, and so does whoever wants the next turn.
+#[test]
+fn a_large_dropped_tree_is_looked_through_in_many_transactions() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| {
+        for n in 0u64..30_000 {
+            tree.put(txn, &n.to_be_bytes(), &[1; 600]).unwrap();
+        }
+    });
+    let page_count = stack.check(&[&tree]).pages.len();
+    stack.run(|txn| stack.to_free.defer_tree(txn, tree.root()).unwrap());
+    // Each call ends after a transaction, and the next one goes on.
+    let (mut turn_count, mut read_max) = (0, 0);
+    let reads = || stack.engine.cache.stats().read_count;
+    let mut before = reads();
+    while stack.to_free.reclaim_in_turns(&mut || false).unwrap() {
+        (turn_count, read_max) = (turn_count + 1, read_max.max(reads() - before));
+        assert!(turn_count < 100, "it begins again and again");
+        before = reads();
+    }
+    assert!(page_count > 4000, "{page_count} pages");
+    assert!(read_max < 2048 && turn_count >= 8, "{read_max} pages were read in one transaction of {turn_count}");
+    stack.check(&[]);
+}
+
 #[test]
 fn what_a_rollback_needs_of_locked_leaves_is_not_reclaimed() {
     for stack in [Stack::new(), Stack::locking_pages()] {

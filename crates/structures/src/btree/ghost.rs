@@ -47,6 +47,13 @@ pub struct Purged {
     pub held_count: u64,
 }
 
+impl Purged {
+    /// Whether anything went.
+    pub(crate) fn is_any(&self) -> bool {
+        self.ghost_count + self.page_count > 0
+    }
+}
+
 impl Tree {
     /// Removes the ghosts that are no longer needed from the whole tree, and gives empty pages back.
     ///
@@ -57,27 +64,37 @@ impl Tree {
     /// A page cannot be read, the log refuses or fails, or a lock was refused.
     pub fn purge(&self, txn: &mut Txn) -> Result<Purged, TreeError> {
         txn.lock_table(self.table, Mode::IX)?;
-        let mut purged = Purged::default();
-        let mut key = Vec::new();
-        let mut descent = Descent::default();
-        loop {
-            let page = self.find_leaf(Aim::Key(&key), &mut descent)?;
-            let node = Node::new(page.words());
-            let (ghosts, count, is_rightmost, high) = (node.ghosts(), node.count(), node.is_rightmost(), node.high());
-            if page.check().is_err() {
-                descent.restarted();
-                continue;
-            }
-            drop(page);
-            descent = Descent::default();
-            if ghosts > 0 || count == 0 {
-                self.purge_leaf(txn, &key, &mut purged)?;
-            }
-            if is_rightmost {
-                return Ok(purged);
-            }
-            key = high;
+        let mut all = Purged::default();
+        let mut key = Some(Vec::new());
+        while let Some(at) = key {
+            let (purged, next) = self.purge_next(txn, &at)?;
+            all.ghost_count += purged.ghost_count;
+            all.page_count += purged.page_count;
+            all.held_count += purged.held_count;
+            key = next;
         }
+        Ok(all)
+    }
+
+    /// As [`Tree::purge`], but of the leaf that holds `key`, and returns the key to go on with. The table is locked
+    /// with an intention.
+    pub(crate) fn purge_next(&self, txn: &mut Txn, key: &[u8]) -> Result<(Purged, Option<Vec<u8>>), TreeError> {
+        let mut descent = Descent::default();
+        let (has_work, next) = loop {
+            let page = self.find_leaf(Aim::Key(key), &mut descent)?;
+            let node = Node::new(page.words());
+            let (has_work, is_rightmost, high) =
+                (node.ghosts() > 0 || node.count() == 0, node.is_rightmost(), node.high());
+            if page.check().is_ok() {
+                break (has_work, (!is_rightmost).then_some(high));
+            }
+            descent.restarted();
+        };
+        let mut purged = Purged::default();
+        if has_work {
+            self.purge_leaf(txn, key, &mut purged)?;
+        }
+        Ok((purged, next))
     }
 
     /// As [`Tree::purge`], but of the leaf that holds `key` only. The table is locked with an intention.

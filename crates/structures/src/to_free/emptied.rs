@@ -21,8 +21,8 @@ const LEAVES_MAX: usize = 256;
 pub(super) enum Where {
     /// The leaves with these low fences.
     Leaves(BTreeSet<Vec<u8>>),
-    /// All.
-    Everywhere,
+    /// All from the one that holds this key on.
+    From(Vec<u8>),
 }
 
 impl Where {
@@ -41,18 +41,31 @@ impl Emptied {
     pub(super) fn note(&self, table: TableId, root: PageId, low: Vec<u8>) {
         let mut trees = self.trees.lock();
         let noted = trees.entry((table, root)).or_insert_with(|| Where::Leaves(BTreeSet::new()));
-        if let Where::Leaves(leaves) = noted {
-            leaves.insert(low);
-            if leaves.len() > LEAVES_MAX {
-                *noted = Where::Everywhere;
+        match noted {
+            Where::Leaves(leaves) => {
+                leaves.insert(low);
+                if leaves.len() > LEAVES_MAX {
+                    *noted = Where::From(leaves.pop_first().unwrap_or_default());
+                }
             }
+            Where::From(key) if low < *key => *key = low,
+            Where::From(_) => {}
         }
     }
 
     pub(super) fn put_back(&self, table: TableId, root: PageId, left: Where) {
         match left {
             Where::Leaves(lows) => lows.into_iter().for_each(|low| self.note(table, root, low)),
-            Where::Everywhere => drop(self.trees.lock().insert((table, root), Where::Everywhere)),
+            Where::From(key) => {
+                let mut trees = self.trees.lock();
+                // Somebody may have noted leaves before it meanwhile.
+                let first = match trees.remove(&(table, root)) {
+                    Some(Where::Leaves(mut leaves)) => leaves.pop_first().map_or(key.clone(), |low| low.min(key)),
+                    Some(Where::From(other)) => other.min(key),
+                    None => key,
+                };
+                trees.insert((table, root), Where::From(first));
+            }
         }
     }
 
@@ -78,21 +91,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_leaves_of_one_tree_are_noted_as_the_whole_tree() {
+    fn many_leaves_of_one_tree_are_noted_as_all_from_the_first_on() {
         let notes = Emptied::default();
         for n in 0..LEAVES_MAX {
-            notes.note(TableId(1), PageId(5), n.to_be_bytes().to_vec());
+            notes.note(TableId(1), PageId(5), (n + 7).to_be_bytes().to_vec());
             notes.note(TableId(1), PageId(6), vec![1]);
         }
         notes.note(TableId(1), PageId(5), vec![9]);
         notes.note(TableId(1), PageId(5), vec![10]);
         notes.forget(PageId(7));
         assert_eq!(notes.trees(), [(TableId(1), PageId(5)), (TableId(1), PageId(6))]);
-        assert_eq!(notes.take(TableId(1), PageId(5)), Some(Where::Everywhere));
+        assert_eq!(notes.take(TableId(1), PageId(5)), Some(Where::From(7_usize.to_be_bytes().to_vec())));
         let leaves = notes.take(TableId(1), PageId(6)).unwrap();
         assert_eq!(leaves, Where::Leaves(BTreeSet::from([vec![1]])));
         notes.put_back(TableId(1), PageId(6), leaves);
-        notes.put_back(TableId(1), PageId(5), Where::Everywhere);
+        notes.note(TableId(1), PageId(5), vec![3]);
+        notes.put_back(TableId(1), PageId(5), Where::From(vec![4]));
+        notes.note(TableId(1), PageId(5), vec![5]);
+        assert_eq!(notes.take(TableId(1), PageId(5)), Some(Where::From(vec![3])), "what was noted meanwhile counts");
+        notes.put_back(TableId(1), PageId(5), Where::From(vec![4]));
+        notes.note(TableId(1), PageId(5), vec![2]);
+        notes.put_back(TableId(1), PageId(5), Where::From(vec![6]));
+        assert_eq!(notes.take(TableId(1), PageId(5)), Some(Where::From(vec![2])));
+        notes.put_back(TableId(1), PageId(5), Where::From(vec![4]));
         notes.forget(PageId(5));
         assert_eq!(notes.trees(), [(TableId(1), PageId(6))]);
         notes.take(TableId(1), PageId(6));

@@ -167,12 +167,22 @@ pub struct ToFree {
 struct Notes {
     /// Entries whose transactions have ended, and the log's tail when that was first seen (F4).
     ended: Mutex<BTreeMap<Entry, Lsn>>,
+    /// Trees that are being looked through for nodes that no parent names, and how far that has come.
+    posting: Mutex<BTreeMap<Entry, Posting>>,
     /// An entry was made since the last round of the reclaimer.
     has_entries: AtomicBool,
     emptied: emptied::Emptied,
     edges: Edges,
     /// Pages below hold changes of transactions only that have ended, durably.
     durable_below: AtomicU64,
+}
+
+/// How far a tree has been looked through.
+#[derive(Debug, Clone, Copy)]
+struct Posting {
+    level: u8,
+    /// The next node there: none if it is the level's first.
+    node: PageId,
 }
 
 impl ToFree {

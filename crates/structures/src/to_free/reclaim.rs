@@ -2,6 +2,7 @@
 //!
 //! A tree is taken apart from the right, below first:
 //! 1. Nodes that no parent names are posted, so that from the root down all is named. The entry says that this is done.
+//!    How far it has come is noted in this process only.
 //! 2. The last child of the last child ... is freed with its name in its parent; a leaf after its blobs; a node without
 //!    children like a leaf. Links are not followed any more: they may point to what is gone.
 //! 3. The root and the entry go.
@@ -11,7 +12,8 @@
 //! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it. So it ends every
 //!     [`STEPS_MAX`] steps and another goes on: one that freed a whole large tree would hold back the log of all that
 //!     time. What takes few steps is freed together: up to [`ENTRIES_MAX`] entries, while the log has not grown by
-//!     [`TURN_LOG_BYTES`].
+//!     [`TURN_LOG_BYTES`]. A transaction that purges emptied leaves, or is at step 1, looks at [`STEPS_MAX`] nodes at
+//!     most. So whoever closes the environment, or wants the next turn, does not wait until a large tree has been read.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -25,11 +27,10 @@ use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Durability, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
 use super::emptied::Where;
-use super::{Entry, Kind, State, ToFree, VALUE_BYTES, VALUE_HEADER};
+use super::{Entry, Kind, Posting, State, ToFree, VALUE_BYTES, VALUE_HEADER};
 use crate::Direction;
 use crate::TreeError;
 use crate::blob::{self, BlobRef, OP_BLOB_FREE};
-use crate::btree::Purged;
 use crate::btree::args::{Place, ReplaceArgs, write_place, write_remove};
 use crate::btree::node::Node;
 use crate::btree::ops::{OP_NODE_DELETE, OP_NODE_FREE, OP_NODE_REMOVE, OP_NODE_REPLACE};
@@ -54,8 +55,8 @@ impl ToFree {
     /// Frees everything that can be freed now, and unlinks the leaves that deletions have emptied. It leaves alone what
     /// running transactions still need.
     ///
-    /// Each entry, and each tree with emptied leaves, is a transaction of its own, one after the other. A failure ends
-    /// the call with the rest undone, and the next call goes on. Two calls at the same time take turns.
+    /// This takes many small transactions, one after the other. A failure ends the call with the rest undone, and the
+    /// next call goes on. Two calls at the same time take turns.
     ///
     /// # Errors
     /// A page cannot be read, or the log or the lock table refuses.
@@ -152,18 +153,25 @@ impl ToFree {
         let trees = self.notes.emptied.trees();
         txn.commit(Durability::Volatile)?;
         for (table, root) in trees {
-            if round.is_ended {
-                return Ok(());
+            let mut goes_on_at = Some(Vec::new());
+            while let Some(at) = goes_on_at.take() {
+                if round.is_ended {
+                    return Ok(());
+                }
+                if !at.is_empty() {
+                    // The transaction before has changed neighbours of what it left, and its locks tell of its commit.
+                    self.make_durable()?;
+                }
+                let mut txn = self.begin_turn()?;
+                let mut has_purged = false;
+                if let Some(noted) = self.notes.emptied.take(table, root) {
+                    let purged = self.purge_emptied(&mut txn, (table, root), noted, at)?;
+                    self.notes.emptied.put_back(table, root, purged.left);
+                    (has_purged, goes_on_at) = (purged.is_any, purged.goes_on_at);
+                }
+                txn.commit(Durability::Volatile)?;
+                round.turn_ended(has_purged);
             }
-            let mut txn = self.begin_turn()?;
-            let mut has_purged = false;
-            if let Some(noted) = self.notes.emptied.take(table, root) {
-                let (left, purged) = self.purge_emptied(&mut txn, table, root, noted)?;
-                self.notes.emptied.put_back(table, root, left);
-                has_purged = purged;
-            }
-            txn.commit(Durability::Volatile)?;
-            round.turn_ended(has_purged);
         }
         Ok(())
     }
@@ -178,36 +186,51 @@ impl ToFree {
         is_behind
     }
 
-    /// Purges what was noted of a tree, and says what is still to be looked at, and whether anything went.
+    /// Purges what was noted of a tree, from `at` on, as far as one transaction does (R2).
     fn purge_emptied(
         &self,
         txn: &mut Txn,
-        table: TableId,
-        root: PageId,
+        (table, root): (TableId, PageId),
         noted: Where,
-    ) -> Result<(Where, bool), TreeError> {
+        at: Vec<u8>,
+    ) -> Result<PurgedPart, TreeError> {
         if !txn.try_lock_table(table, Mode::IX)? {
-            return Ok((noted, false)); // Locked as a whole: another time.
+            // Locked as a whole: another time.
+            return Ok(PurgedPart { left: noted, goes_on_at: None, is_any: false });
         }
         // With deferred frees: it locks what the table's users lock (H4 in `page_locks.rs`).
         let tree = Tree::new(&self.tree.engine, &self.tree.space, &Arc::new(self.clone()), table, root);
-        let has_gone = |purged: Purged| purged.ghost_count + purged.page_count > 0;
+        let mut is_any = false;
         match noted {
-            Where::Everywhere => {
-                let purged = tree.purge(txn)?;
-                let left = if purged.held_count > 0 { Where::Everywhere } else { Where::nowhere() };
-                Ok((left, has_gone(purged)))
+            Where::From(first) => {
+                // What an earlier part had to leave behind is another time's, and so is what was noted behind it.
+                let mut left = (first < at).then(|| first.clone());
+                let mut goes_on_at = Some(first.max(at));
+                let mut count = 0;
+                while count < STEPS_MAX
+                    && let Some(key) = goes_on_at.take()
+                {
+                    let (purged, next) = tree.purge_next(txn, &key)?;
+                    is_any |= purged.is_any();
+                    if purged.held_count > 0 {
+                        left.get_or_insert(key);
+                    }
+                    goes_on_at = next;
+                    count += 1;
+                }
+                let left = left.or_else(|| goes_on_at.clone()).map_or_else(Where::nowhere, Where::From);
+                Ok(PurgedPart { left, goes_on_at, is_any })
             }
             Where::Leaves(lows) => {
-                let (mut left, mut any_gone) = (BTreeSet::new(), false);
+                let mut left = BTreeSet::new();
                 for low in lows {
                     let purged = tree.purge_at(txn, &low)?;
-                    any_gone |= has_gone(purged);
+                    is_any |= purged.is_any();
                     if purged.held_count > 0 {
                         left.insert(low);
                     }
                 }
-                Ok((Where::Leaves(left), any_gone))
+                Ok(PurgedPart { left: Where::Leaves(left), goes_on_at: None, is_any })
             }
         }
     }
@@ -326,7 +349,11 @@ impl ToFree {
                 self.notes.edges.forget(entry.root);
                 let tree = self.tree_of(entry);
                 if !state.is_posted {
-                    post_all(txn, &tree)?;
+                    let from = self.notes.posting.lock().remove(&entry);
+                    if let Some(next) = post_some(txn, &tree, from)? {
+                        self.notes.posting.lock().insert(entry, next);
+                        return Ok(Freed::Partly); // R2
+                    }
                     self.mark_posted(txn, entry, state)?;
                 }
                 let mut step_count = 0;
@@ -397,6 +424,16 @@ enum Freed {
     Whole,
 }
 
+/// What a transaction purged of a tree.
+struct PurgedPart {
+    /// What is still to be looked at.
+    left: Where,
+    /// Where the next transaction goes on, now.
+    goes_on_at: Option<Vec<u8>>,
+    /// Whether anything went.
+    is_any: bool,
+}
+
 /// One call of the reclaimer.
 struct Round<'b> {
     between: &'b mut dyn FnMut() -> bool,
@@ -421,18 +458,25 @@ fn copy_of(tree: &Tree, id: PageId) -> Result<Vec<u8>, TreeError> {
     }
 }
 
-/// Step 1, from the leaves up: a post can split a node above, which then has its turn.
-fn post_all(txn: &mut Txn, tree: &Tree) -> Result<(), TreeError> {
-    let mut level = 0;
+/// Step 1, from the leaves up: a post can split a node above, which then has its turn. Looks at up to [`STEPS_MAX`]
+/// nodes, and says where to go on if there are more (R1).
+fn post_some(txn: &mut Txn, tree: &Tree, from: Option<Posting>) -> Result<Option<Posting>, TreeError> {
+    let Posting { mut level, node: mut id } = from.unwrap_or(Posting { level: 0, node: PageId::NONE });
+    let mut count = 0;
     loop {
         let height = Node::new(copy_of(tree, tree.root)?.as_slice()).level();
         if level >= height {
-            return Ok(());
+            return Ok(None);
         }
-        let Some(first) = tree.find_at(Aim::Key(&[]), level, &mut Descent::default())? else { return Ok(()) };
-        let mut id = first.id();
-        drop(first);
+        if id == PageId::NONE {
+            let Some(first) = tree.find_at(Aim::Key(&[]), level, &mut Descent::default())? else { return Ok(None) };
+            id = first.id();
+        }
         while id != PageId::NONE {
+            if count == STEPS_MAX {
+                return Ok(Some(Posting { level, node: id }));
+            }
+            count += 1;
             let copy = copy_of(tree, id)?;
             let node = Node::new(copy.as_slice());
             if !node.is_rightmost() {
