@@ -400,7 +400,7 @@ pub const HELP: &[Help] = &[
     ),
     help("bench loser", &[("ledgerstone bench loser --changes 100000", "A small one.")], "", &["bench rollback"]),
     help("bench rollback", &[("ledgerstone bench rollback --changes 10000", "A small one.")], "", &["bench loser"]),
-    help("bench scale", &[("ledgerstone bench scale --cache 64M", "Over an hour, and 20 GB.")], "", &["bench memory"]),
+    help("bench scale", &[("ledgerstone bench scale --cache 64M", "Hours, and 20 GB.")], "", &["bench memory"]),
     help(
         "bench memory",
         &[("ledgerstone bench memory --records 100000 --seconds 1", "A small one.")],

@@ -815,3 +815,17 @@ fn no_file_of_an_environment_is_written_over() {
     let said = shell.run_with("import @ t - --format csv --delimiter \"", b"a,b\n");
     assert!(said.code == 2 && said.err.contains("has a meaning of its own in CSV"), "{}", said.err);
 }
+
+/// Each kill finds the environment as it was before the step, and what comes later finds it whole: the program looks
+/// itself.
+#[test]
+fn an_environment_is_killed_in_the_middle_of_everything_and_opened_again() {
+    let shell = Shell::new();
+    let said = shell.run("bench scale --records 2000 --changes 3000 --tables 20 --value 3M --cache 4M --tmp . --json");
+    assert_eq!(said.code, 0, "{}", said.err);
+    let report: serde_json::Value = serde_json::from_str(&said.out).unwrap();
+    let figures = report["figures"].as_array().unwrap();
+    let count = |end: &str| figures.iter().filter(|f| f["name"].as_str().unwrap().ends_with(end)).count();
+    // After each kill an opening; one is refused, and one is killed itself.
+    assert_eq!((count(": killed at (%)"), count(": undo (s)"), count(": refused (s)")), (18, 16, 1), "{}", said.out);
+}

@@ -30,7 +30,7 @@ const NOT_RUN: &[(&str, &str)] = &[
     ("docs/flash.md", "they take from seconds to hours"),
     ("docs/probe-example.md", "it takes minutes"),
     ("docs/probe.md", "they take minutes"),
-    ("docs/scale.md", "it takes an hour and a half, and 20 GB"),
+    ("docs/scale.md", "it takes hours, and 20 GB"),
     ("docs/tutorial.md", "examples/tests/tutorial.rs runs it"),
     ("docs/tutorial.md", "examples/tests/tutorial.rs runs it"),
 ];

@@ -188,8 +188,6 @@ impl TableInfo {
     }
 }
 
-impl Inner {}
-
 /// Refuses what could not be read back from the catalog.
 fn check_definition(index: &IndexDef) -> Result<(), Error> {
     if index.name().is_empty() || index.name().len() > 255 {
