@@ -345,7 +345,7 @@ mod tests {
         assert_eq!(texts("l export d t f --format t"), ["tsv"]);
         assert_eq!(texts("l export d t f --format=c"), ["--format=csv"]);
         assert_eq!(texts("l put d t k v --key-type u1"), ["u16", "u128"]);
-        assert_eq!(texts("l prepared d co"), ["commit"]);
+        assert_eq!(texts("l prepared co"), ["commit"]);
         assert_eq!(texts("l backup "), ["verify", "list", ":dirs"]);
         assert_eq!(texts("l scan "), [":dirs"]);
         assert_eq!(texts("l restore x "), [":dirs"]);

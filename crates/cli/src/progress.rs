@@ -296,7 +296,7 @@ mod tests {
         let text = said(&|progress| progress.show("verify pages", 3, 1234, Unit::Count("pages")));
         check(&text, &["verify pages", "3 of 1,234 pages, ", " pages/s, ", " left"]);
         let text = said(&|progress| progress.show("restore", 1 << 20, 3 << 20, Unit::Bytes));
-        check(&text, &["restore", "1.00 MiB of 3.00 MiB, ", "/s, ", " left"]);
+        check(&text, &["restore", "1 MiB of 3 MiB, ", "/s, ", " left"]);
         let text = said(&|progress| progress.show_parts("pack {big}", 2, 5, Unit::Count("tables")));
         check(&text, &["pack {big}", "2 of 5 tables, "]);
         assert!(!text.contains("/s") && !text.contains("left"), "{text}");

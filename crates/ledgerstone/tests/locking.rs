@@ -552,8 +552,9 @@ fn a_transaction_that_finds_the_lock_table_full_waits_for_no_other_table() {
     let txn = env.begin().unwrap();
     put(&txn, "t0", 0..80).unwrap();
     put(&txn, "t1", 0..70).unwrap();
-    // A third one takes all that is left, and cannot lock its table whole, since the other one is there. After a time-out
-    // it looks at its share again only some locks later. So when several follow each other, there are no locks.
+    // A third one takes all that is left, and cannot lock its table whole, since the other one is there. After a
+    // time-out it looks at its share again only some locks later. So when several follow each other, there are no
+    // locks.
     let third = impatient(&env);
     let large = third.bytes("large").unwrap();
     let (mut n, mut refused_count) = (1, 0);

@@ -18,7 +18,9 @@
 //!     counter's line each time. What is left of a block belongs to the slot, and is used or lost.
 //! T6. The ids say who is older, if only about: in a deadlock the youngest gives way. So a block is left when
 //!     [`LAG_MAX`] later ids are taken. And a slot whose transaction has had to wait for a lock takes its next ids
-//!     singly, from the counter. Where transactions wait for each other, their order is that of their begins.
+//!     singly, from the counter. So where transactions wait for each other, their order comes to be that of their
+//!     begins. The first conflict of a slot may still go by a block that was taken earlier. A transaction that is run
+//!     again keeps its age, so none gives way for ever.
 
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,

@@ -721,6 +721,6 @@ mod tests {
         assert!(matches!(answer(2), Answer::Records { records, has_more: false, .. } if records.len() == 2));
         let Answer::Failed { kind, message } = answer(3) else { panic!("it is cut") };
         assert_eq!(kind, "too-large");
-        assert_eq!(message, "the answer is longer than 8 bytes after 2 records; say limit N, or export the table");
+        assert_eq!(message, "the answer is longer than 8 B after 2 records; say limit N, or export the table");
     }
 }

@@ -8,8 +8,8 @@
 //!     has left does not find it, here or there.
 //! K2. Whoever looks at the same moment may still find it, here as in the map. It finds out by G2: the table says that
 //!     it was dropped, which it is asked with its lock held.
-//! K3. A table that is kept near has references beside those of handles. A few for each slot, until its next look: a
-//!     thread that ends leaves them to the next one that gets its slot.
+//! K3. A table that is kept near has references beside those of handles. Up to 64 for each
+//!     slot, until its next look beyond them: a thread that ends leaves them to the next one that gets its slot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,14 +57,17 @@ impl NearTables {
         self.tables.iter().find(|(other, info)| *other == hash && info.name == name).map(|(_, info)| info.clone())
     }
 
+    /// What was kept before these changes goes (K3). It is for the caller to drop, with no mutex held.
+    #[must_use]
+    fn forget_if_old(&mut self, changes: u64) -> Vec<(u64, Share<TableInfo>)> {
+        if self.changes == changes { Vec::new() } else { std::mem::take(&mut self.tables) }
+    }
+
     /// Keeps a table that was found at `changes`. What has to go is for the caller to drop, with no mutex held.
     #[must_use]
     fn keep(&mut self, hash: u64, info: Share<TableInfo>, changes: u64) -> Vec<(u64, Share<TableInfo>)> {
-        let mut gone = Vec::new();
-        if self.changes != changes {
-            gone = std::mem::take(&mut self.tables);
-            self.changes = changes;
-        }
+        let mut gone = self.forget_if_old(changes);
+        self.changes = changes;
         if self.tables.len() < NEAR_MAX {
             self.tables.push((hash, info));
         } else {
@@ -97,7 +100,12 @@ impl Known {
             }
         }
         let tables = self.tables.read();
-        let info = Share::new(Arc::clone(tables.get(name)?));
+        let Some(found) = tables.get(name) else {
+            drop(tables);
+            drop(near.lock().forget_if_old(self.changes.0.load(Acquire)));
+            return None;
+        };
+        let info = Share::new(Arc::clone(found));
         let changes = self.changes.0.load(Relaxed); // The map is locked: nothing changes it now.
         drop(tables);
         let gone = near.lock().keep(hash, info.clone(), changes);

@@ -49,7 +49,7 @@ impl Unit {
             Unit::Count => Err(strange()),
             Unit::Bytes => {
                 let shift = match unit.to_ascii_uppercase().as_str() {
-                    "" | "B" | "BYTES" => 0,
+                    "" | "B" | "BYTE" | "BYTES" => 0,
                     "K" | "KB" | "KIB" => 10,
                     "M" | "MB" | "MIB" => 20,
                     "G" | "GB" | "GIB" => 30,

@@ -135,15 +135,22 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         }
         if room.is_worth_a_look(sync::now_ns()) && env.engine().log.has_lacked_space() {
             env.ask_keepers();
-            if room.is_due(sync::now_ns(), env.log_is_kept_from()) {
+            // Before the checkpoint: those who end while it is taken are seen at the next look.
+            let kept_from = whole_segments(env, env.log_is_kept_from());
+            if room.is_due(sync::now_ns(), kept_from) {
                 let oldest = env.engine().log.oldest_lsn();
                 let _ = env.checkpoint();
                 let has_made_room = env.engine().log.oldest_lsn() > oldest;
-                room.made(sync::now_ns(), has_made_room, env.log_is_kept_from());
+                room.made(sync::now_ns(), has_made_room, kept_from);
             }
         }
         let _ = env.checkpoint_if_due();
     }
+}
+
+/// Where the segment of this LSN begins: log is given up by segments, and a checkpoint's own record makes none free.
+fn whole_segments(env: &Inner, lsn: Lsn) -> Lsn {
+    Lsn(lsn.0 - lsn.0 % env.effective.log_segment_bytes)
 }
 
 #[cfg(test)]

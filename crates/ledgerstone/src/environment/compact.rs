@@ -136,9 +136,9 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::ReadOnly`]. [`Error::Busy`] if called in the progress callback of another compaction.
-    /// [`Error::LockTimeout`] if the housekeeper or a call of [`Environment::reclaim`] is freeing pages, and one turn of
-    /// that takes longer than `lock_timeout_ms`, two seconds at least. [`Error::TooManySnapshots`]. A page or the log
-    /// cannot be read or written.
+    /// [`Error::LockTimeout`] if the housekeeper or a call of [`Environment::reclaim`] is freeing pages, and one turn
+    /// of that takes longer than `lock_timeout_ms`, two seconds at least. [`Error::TooManySnapshots`]. A page or the
+    /// log cannot be read or written.
     pub fn compact(&self) -> Result<CompactReport, Error> {
         self.compact_with(|_| ())
     }

@@ -82,8 +82,9 @@ pub trait LogKeeper: Any + Send + Sync {
     fn name(&self) -> String;
 
     /// The records from here on are needed; `None`: none are, until it says otherwise. `Lsn(0)` stands for all records
-    /// that are there when it is named first. It never goes back: what it has once let go is not kept for it again. If a part of what it needs is gone, `stat` says so, and the rest is kept
-    /// only up to its bound ([`LogKeeper::log_bytes_max`]). Asked at each checkpoint, and by
+    /// that are there when it is named first. It never goes back: what it has once let go is not kept for it again. If
+    /// a part of what it needs is gone, `stat` says so, and the rest is kept only up to its bound
+    /// ([`LogKeeper::log_bytes_max`]). Asked at each checkpoint, and by
     /// [`Environment::stat`](crate::Environment::stat).
     ///
     /// # Errors

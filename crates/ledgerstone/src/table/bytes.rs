@@ -460,8 +460,8 @@ impl BytesTable {
         Ok(self.first()?.is_none())
     }
 
-    /// About how many records there are, from a few dozen pages: for a progress bar, or to choose between two ways. What
-    /// others have not committed counts, too. A table that fits on one page is counted.
+    /// About how many records there are, from a few dozen pages: for a progress bar, or to choose between two ways.
+    /// What others have not committed counts, too. A table that fits on one page is counted.
     ///
     /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///

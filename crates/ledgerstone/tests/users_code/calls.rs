@@ -121,6 +121,7 @@ pub fn of_environment(env: &Environment) -> Vec<Call> {
             let dir = tempfile::tempdir().unwrap();
             env.backup_with(dir.path(), BackupOptions::default(), |_| ()).map(drop)
         }),
+        env_on("Environment::check_is_outside", |env| env.check_is_outside(std::env::temp_dir())),
         env_on("Environment::backup_on", |env| {
             let disk = Arc::new(SimDisk::new());
             env.backup_on(disk, BackupOptions::default(), |_| ()).map(drop)
@@ -270,6 +271,7 @@ pub fn of_transaction(txn: &Arc<Transaction>) -> Vec<Call> {
         on("BytesTable::last", &plain, |t| t.last().map(drop)),
         on("BytesTable::is_empty", &plain, |t| t.is_empty().map(drop)),
         on("BytesTable::count", &plain, |t| t.count().map(drop)),
+        on("BytesTable::estimated_count", &plain, |t| t.estimated_count().map(drop)),
         on("BytesTable::value_len", &plain, |t| t.value_len(b"large").map(drop)),
         on("BytesTable::value_reader", &plain, |t| t.value_reader(b"large").map(drop)),
         on("BytesTable::value_writer", &plain, |t| t.value_writer(b"large")?.set_len(10)),
@@ -334,6 +336,8 @@ pub fn of_transaction(txn: &Arc<Transaction>) -> Vec<Call> {
         on("Table::is_empty", &told, |t| t.is_empty().map(drop)),
         on("Table::count", &told, |t| t.count().map(drop)),
         on("Table::index", &told, |t| t.index::<Told>("i")?.lookup(Told(1)).map(drop)),
+        on("Table::sorted_loader", &told, |t| t.sorted_loader().map(drop)),
+        with("TypedRange::for_each_ref", told.range(..).unwrap(), |range| range.for_each_ref(|_, _| true)),
         with("next of a typed range", told.range(..).unwrap(), |mut range| range.next().unwrap_or_else(none).map(drop)),
         with("TypedEntry::or_insert", typed_entry(120), |entry| entry.or_insert(Told(1)).map(drop)),
         with("TypedEntry::or_insert_with", typed_entry(121), |entry| entry.or_insert_with(|| Told(1)).map(drop)),
@@ -380,6 +384,7 @@ pub fn answered_at_once(txn: &Arc<Transaction>) -> Vec<Call> {
         on("TypedIndex::definition", &typed_index, |index| ok(index.definition().clone())),
         with("Entry::key", plain.entry([3]).unwrap(), |entry| ok(entry.key().len())),
         with("Entry::value", plain.entry([3]).unwrap(), |entry| ok(entry.value().map(<[u8]>::len))),
+        with("TypedEntry::key", told.entry(Told(3)).unwrap(), |entry| ok(entry.key().is_ok())),
         with("TypedEntry::value", told.entry(Told(3)).unwrap(), |entry| ok(entry.value().copied())),
         with(
             "SortedLoader::count",

@@ -57,6 +57,12 @@ pub const INSIDE: &[(&str, Inside)] = &[
             true
         })
     }),
+    ("TypedRange::for_each_ref", |txn, hook| {
+        txn.open(TOLD)?.range(..)?.for_each_ref(|_, _| {
+            hook.call();
+            true
+        })
+    }),
     ("Options::index_extractor, count of an index", |txn, _| {
         txn.bytes("t")?.put(&[4], b"q")?;
         txn.bytes("t")?.index("i")?.range(..)?.records().try_for_each(|record| record.map(drop))

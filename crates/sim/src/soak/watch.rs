@@ -38,9 +38,9 @@ const LATE: [usize; 2] = [8, 9];
 /// Of a shorter time, 99.9 % mean nothing.
 const JUDGED_COUNT_MIN: u64 = 2_000;
 
-/// What Q2 asks of one percentile. It creeps if it is so many times as long in each late tenth as in any early one, and
-/// takes longer than so many syncs do in those late tenths. Other programs that keep the machine busy for a while make
-/// some tenths slow, and syncs with them.
+/// What Q2 asks of one percentile. It creeps if two things are so. It is so many times as long in each late tenth as in
+/// any early one, and it takes longer than so many syncs do in those late tenths. Other programs that keep the machine
+/// busy for a while make some tenths slow, and syncs with them.
 struct Creep {
     name: &'static str,
     permille: u64,
@@ -326,8 +326,8 @@ mod tests {
         }
     }
 
-    /// What is said of short transactions that take so many microseconds in each tenth, one in 100 of them ten times as
-    /// long, and of syncs that take 1 ms but for some tenths.
+    /// What is said of short transactions that take so many microseconds in each tenth. One in 100 of them takes ten
+    /// times as long. Syncs take 1 ms but for some tenths.
     fn problems_of(us: [u64; PART_COUNT], slow_syncs: &[usize]) -> Vec<String> {
         let watch = watch();
         for (no, (part, us)) in watch.parts.iter().zip(us).enumerate() {

@@ -30,8 +30,8 @@ const FREE_PAGES_MAX: u16 = 1024;
 /// Index pages that a blob can need, at most: more means a ring.
 const INDEX_PAGES_MAX: usize = BLOB_BYTES_MAX / 1024;
 
-/// Writes a blob. Groups make it, so that it stays if the transaction ends without it. Until the transaction has settled
-/// it, its entry in the tree of deferred frees names the transaction, and nobody frees it while that runs.
+/// Writes a blob. Groups make it, so that it stays if the transaction ends without it. Until the transaction has
+/// settled it, its entry in the tree of deferred frees names the transaction, and nobody frees it while that runs.
 pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<BlobRef, TreeError> {
     let per_page = content_bytes_max(txn.engine().cache.page_bytes());
     let count = content.len().div_ceil(per_page).max(1);

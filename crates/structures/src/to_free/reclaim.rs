@@ -165,7 +165,14 @@ impl ToFree {
                 let mut txn = self.begin_turn()?;
                 let mut has_purged = false;
                 if let Some(noted) = self.notes.emptied.take(table, root) {
-                    let purged = self.purge_emptied(&mut txn, (table, root), noted, at)?;
+                    let purged = match self.purge_emptied(&mut txn, (table, root), noted.clone(), at) {
+                        Ok(purged) => purged,
+                        Err(error) => {
+                            // All of it: what is done already is soon seen.
+                            self.notes.emptied.put_back(table, root, noted);
+                            return Err(error);
+                        }
+                    };
                     self.notes.emptied.put_back(table, root, purged.left);
                     (has_purged, goes_on_at) = (purged.is_any, purged.goes_on_at);
                 }

@@ -116,7 +116,11 @@ impl VersionStore {
             // Ours is one of those looked at: they cannot raise it above that.
             if settled.load(SeqCst) < horizon {
                 let all = store.used_snapshots().iter().map(|slot| slot.horizon.load(SeqCst));
-                settled.fetch_max(all.filter(|&lsn| lsn != 0).min().unwrap_or(0), SeqCst);
+                let low = all.filter(|&lsn| lsn != 0).min().unwrap_or(0);
+                // While an older one is open, nothing changes, and the line stays the readers'.
+                if low > settled.load(SeqCst) {
+                    settled.fetch_max(low, SeqCst);
+                }
             }
         }
         store.link_all_staged(); // Z1
@@ -133,7 +137,7 @@ impl VersionStore {
     /// True if no snapshot is open but such as see all that was reserved before (Q1 in `registry.rs`).
     #[inline]
     pub(super) fn is_none_open(&self) -> bool {
-        registry::is_none_open(self.used_snapshots().iter())
+        registry::is_none_open(self.used_snapshots().iter().rev()) // The last ones are likelier to be in use.
     }
 
     /// Looks whether the slots with the highest numbers are in use still, so that writers need not look at what is not.
@@ -160,7 +164,8 @@ impl VersionStore {
         let count = self.snapshots.len();
         // From the thread's own number on: two threads that take turns in one slot would wait for each other.
         let start = hint % count;
-        for no in (start..count).chain(0..start) {
+        // Twice: `lower_used` may have held the only one that is free.
+        for no in (start..count).chain(0..count).chain(0..start) {
             let taken = &self.snapshots[no].taken;
             if taken.load(Relaxed) == 0 && taken.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
                 let used = &self.state[0].slots_used;

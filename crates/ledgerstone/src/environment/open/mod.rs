@@ -18,9 +18,9 @@
 //! O2. Recovery raises the incarnation durably in `control` before the log is written at all.
 //! O3. Nobody else has the environment while we are here: the lock is taken first and released last. All that the
 //!     environment does to its files goes through a fence, which gives the lock back when no write is under way and
-//!     refuses all others (N2 in `disk/fence.rs`). A lock file is made with the environment, before `control`, and never
-//!     removed. Where `control` is and it is not, somebody else has removed it, and nobody gets in. Who has the
-//!     environment open for writing looks at each checkpoint whether it is there.
+//!     refuses all others (N2 in `disk/fence.rs`). A lock file is made with the environment, before `control`, and
+//!     never removed. Where `control` is and it is not, somebody else has removed it, and nobody gets in. A process
+//!     that has the environment open for writing looks at each checkpoint whether it is there.
 //! O4. A data file that is missing is not made anew: nothing but a backup could fill it.
 //! O5. An environment that was closed in order is opened for reading without a byte written, beside others that read
 //!     it: the disk itself refuses to change anything. One that was not is first opened for writing, recovered and
@@ -159,7 +159,8 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
 /// O3.
 pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
     // Whoever has it open may have lost the name of what it has locked, and those who only read leave no other trace.
-    if !disk.exists(LOCK)? && disk.exists(CONTROL_PATH)? {
+    // In this order: a creation makes the lock file before `control`.
+    if disk.exists(CONTROL_PATH)? && !disk.exists(LOCK)? {
         return Err(match ControlFile::open_read_only(&**disk) {
             Ok(_) | Err(ControlError::Corrupt { .. }) => {
                 Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) }
