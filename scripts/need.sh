@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a target needs and the machine lacks; silent when nothing is missing.
 #   need.sh rust [fmt] [clippy] [python] [c++] [cargo-deny] [cargo-semver-checks] [mdbook] [db-tools] [strace] [shells]
+#           [valgrind] [objdump] [counting]
 set -euo pipefail
 
 apt_install() {
@@ -37,6 +38,10 @@ for what in "$@"; do
     # Whose completions a test tries; it goes without those that cannot be had.
     shells) command -v zsh >/dev/null && command -v fish >/dev/null || timeout 120 "$0" shells-now >&2 || echo "without zsh and fish: only bash tries its completions" >&2 ;;
     shells-now) apt_install zsh fish ;;
+    valgrind) command -v valgrind >/dev/null || apt_install valgrind ;;
+    objdump) command -v objdump >/dev/null || apt_install binutils ;;
+    # Both of them, for CI, which goes without counts where they cannot be had.
+    counting) command -v valgrind >/dev/null && command -v objdump >/dev/null || timeout 240 "$0" valgrind objdump >&2 || echo "without valgrind: instructions are not counted" >&2 ;;
     cargo-deny) command -v cargo-deny >/dev/null || { echo "installing cargo-deny (some minutes)" >&2; cargo install --quiet --locked cargo-deny; } ;;
     cargo-semver-checks) command -v cargo-semver-checks >/dev/null || { echo "installing cargo-semver-checks (some minutes)" >&2; cargo install --quiet --locked cargo-semver-checks; } ;;
     mdbook) command -v mdbook >/dev/null || { echo "installing mdbook (some minutes)" >&2; cargo install --quiet --locked mdbook --no-default-features --features search; } ;;

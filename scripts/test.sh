@@ -76,6 +76,7 @@ step() { # name limit-in-seconds command...
       skipped+=("part of $name")
       sed -n 's/^skipped: /        skipped: /p' "$log"
     fi
+    sed -n 's/^grown: /        grown: /p' "$log"
     tail -n 1 "$log" | grep -E '^(crash|faults|damage|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
@@ -112,6 +113,13 @@ step planted 600 "${sim[@]}" planted
 step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"
 step soak 240 "${sim[@]}" soak --seconds "${SOAK_SECONDS:-20}"
 step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --force --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
+# Tells what has grown by more than 3 % since docs/costs.md was written, and does not fail for it.
+scripts/need.sh counting
+if command -v valgrind >/dev/null && command -v objdump >/dev/null; then
+  step counts 600 cargo run --quiet --release -p ledgerstone-cli -- bench counts --against docs/costs.md --tmp "$target"
+else
+  skip counts "valgrind and objdump are missing"
+fi
 step demo 300 env DEMO_SECONDS=5 scripts/demo.sh --build
 
 counts="$passed passed, $failed failed"

@@ -34,6 +34,8 @@ pub enum Bench {
     Crowd(bench::crowd::CrowdArgs),
     /// Compare a settings file with the defaults, by TPC-B with durable commits.
     Settings(bench::settings::SettingsArgs),
+    /// Count what operations cost: instructions, atomics, allocations, code. Needs valgrind and objdump.
+    Counts(bench::counts::CountsArgs),
     /// Measure the device alone: durable overwrites and random reads.
     Device(bench::device::DeviceArgs),
     /// Kill a process that runs TPC-B, and measure the restart.
@@ -85,6 +87,12 @@ fn measure(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
             print(output, &report)?;
             return Ok(if report.is_good() { Outcome::Done } else { Outcome::Not });
         }
+        Bench::Counts(args) => {
+            if let Some(report) = bench::counts::run(args, &mut show)? {
+                drop(progress);
+                if output.is_json { print(output, &report.figures())? } else { print_text(output, &report)? }
+            }
+        }
         Bench::Device(args) => print(output, &bench::device::run(args)?)?,
         Bench::Recovery(args) => print(output, &bench::recovery::run(args)?)?,
         Bench::Loser(args) => print(output, &bench::loser::run(args)?)?,
@@ -115,10 +123,14 @@ fn abandon() -> String {
 }
 
 fn print(output: &Output, report: &(impl Display + Serialize)) -> std::io::Result<()> {
-    if output.is_json {
-        output.json(report)?;
-    } else {
-        output.bytes(report.to_string().as_bytes())?;
+    if !output.is_json {
+        return print_text(output, report);
     }
+    output.json(report)?;
+    output.flush()
+}
+
+fn print_text(output: &Output, report: &impl Display) -> std::io::Result<()> {
+    output.bytes(report.to_string().as_bytes())?;
     output.flush()
 }

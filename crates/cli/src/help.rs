@@ -383,6 +383,12 @@ pub const HELP: &[Help] = &[
         &["bench tpcb"],
     ),
     help(
+        "bench counts",
+        &[("ledgerstone bench counts --against docs/costs.md", "What has grown by more than 3 % since the page.")],
+        "",
+        &["bench points", "bench tpcb"],
+    ),
+    help(
         "bench settings",
         &[("ledgerstone bench settings shop/ledgerstone.toml", "Is this file better than the defaults?")],
         "the books do not agree",

@@ -226,6 +226,7 @@ const NOT_RUN: &[&str] = &[
     "bench scan",
     "bench snapshots",
     "bench crowd",
+    "bench counts",
     "bench device",
     "bench recovery",
     "bench loser",

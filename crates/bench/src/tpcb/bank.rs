@@ -14,7 +14,10 @@
 //! B2. Teller t works at branch t / 10; a transaction takes any account, any teller, and the teller's branch.
 //! B3. All balances begin at 0: then each is the sum of the history rows that name it.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use ledgerstone::{Environment, Error};
+use ledgerstone_region::Random;
 use serde::Serialize;
 
 pub(crate) const ACCOUNTS: &str = "accounts";
@@ -170,6 +173,19 @@ pub(crate) struct Transfer {
 }
 
 impl Transfer {
+    /// What a customer wants: any account, any teller, the teller's branch, now.
+    #[inline]
+    pub(crate) fn draw(scale: &Scale, random: &mut Random) -> Transfer {
+        let teller = random.below(scale.teller_count);
+        Transfer {
+            account: random.below(scale.account_count),
+            teller,
+            branch: scale.branch_of(teller),
+            delta: random.below(1_999_999) as i64 - 999_999,
+            time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64),
+        }
+    }
+
     #[inline]
     pub(crate) fn encode(&self) -> [u8; HISTORY_BYTES] {
         let mut row = [b'.'; HISTORY_BYTES];

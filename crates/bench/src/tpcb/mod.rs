@@ -16,8 +16,10 @@ use serde::Serialize;
 
 pub use acks::{AckReport, verify as verify_acks};
 pub use bank::{KeyKind, Scale};
+pub(crate) use bank::{Transfer, history_key};
 pub use check::{CheckReport, check};
 pub(crate) use load::load;
+pub(crate) use run::{look, transfer_in};
 
 use crate::device::{self, Flush};
 use crate::report::number;

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::path::Path;
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use ledgerstone::{Committed, Environment, Error, Ticket};
 
@@ -124,13 +124,13 @@ impl<'a> Customer<'a> {
         };
         let mut began = Instant::now();
         while transaction_count < share && !is_over.load(Relaxed) {
-            let transfer = self.draw();
+            let transfer = Transfer::draw(&self.plan.scale, &mut self.random);
             let key = history_key(self.thread_no, self.counter);
             let committed = loop {
                 let tried = if self.plan.is_read_only {
-                    look(self.env, self.plan, &transfer)
+                    look(self.env, &self.plan.scale, &transfer)
                 } else {
-                    transfer_in(self.env, self.plan, key, &transfer)
+                    transfer_in(self.env, &self.plan.scale, key, &transfer)
                 };
                 match tried {
                     Ok(committed) => break committed,
@@ -174,25 +174,17 @@ impl<'a> Customer<'a> {
         }
         self.acks.write()
     }
-
-    #[inline]
-    fn draw(&mut self) -> Transfer {
-        let scale = &self.plan.scale;
-        let teller = self.random.below(scale.teller_count);
-        Transfer {
-            account: self.random.below(scale.account_count),
-            teller,
-            branch: scale.branch_of(teller),
-            delta: self.random.below(1_999_999) as i64 - 999_999,
-            time_ns: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_nanos() as u64),
-        }
-    }
 }
 
 /// The transaction of TPC-B: three balances and a row of history.
 #[inline]
-fn transfer_in(env: &Environment, plan: &Plan<'_>, key: [u8; 8], transfer: &Transfer) -> Result<Committed, Error> {
-    let kind = plan.scale.key;
+pub(crate) fn transfer_in(
+    env: &Environment,
+    scale: &Scale,
+    key: [u8; 8],
+    transfer: &Transfer,
+) -> Result<Committed, Error> {
+    let kind = scale.key;
     let txn = env.begin()?;
     let credit = |name, number| {
         let is_there =
@@ -208,8 +200,8 @@ fn transfer_in(env: &Environment, plan: &Plan<'_>, key: [u8; 8], transfer: &Tran
 
 /// LIBTP's read-only transaction: an account, a teller, a branch.
 #[inline]
-fn look(env: &Environment, plan: &Plan<'_>, transfer: &Transfer) -> Result<Committed, Error> {
-    let kind = plan.scale.key;
+pub(crate) fn look(env: &Environment, scale: &Scale, transfer: &Transfer) -> Result<Committed, Error> {
+    let kind = scale.key;
     let txn = env.begin()?;
     for (name, number) in [(ACCOUNTS, transfer.account), (TELLERS, transfer.teller), (BRANCHES, transfer.branch)] {
         txn.bytes(name)?.get(Key::new(kind, number).bytes())?.ok_or_else(|| missing(name))?;

@@ -1,0 +1,161 @@
+//! What an operation costs, counted: instructions, atomic instructions, allocations, bytes of code.
+//!
+//! Times on a shared machine differ by a quarter from run to run, and instructions do not. This program runs itself
+//! under callgrind, which counts what is executed in one function of it (`work.rs`), and disassembles itself to know
+//! which of those instructions are atomic.
+
+mod callgrind;
+mod page;
+mod work;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, bail, ensure};
+use callgrind::{Files, Part};
+
+use crate::report::{Report, number};
+use crate::{Machine, Place, Workdir};
+
+/// `bench counts`.
+#[derive(Clone, Debug, clap::Args)]
+pub struct CountsArgs {
+    /// Number of records in the table and of accounts in the bank.
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1000..))]
+    pub records: u64,
+    /// Write the page of counts to this file.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+    /// Say what has grown by more than 3 % since this page was written.
+    #[arg(long, value_name = "FILE")]
+    pub against: Option<PathBuf>,
+    /// Run the operations in these environments, to be counted from outside.
+    #[arg(long, value_name = "DIR", hide = true)]
+    pub inside: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub place: Place,
+}
+
+/// What one operation costs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Count {
+    /// The operation.
+    pub name: String,
+    /// Instructions of its thread.
+    pub instructions: f64,
+    /// Those of them that change memory in one step, as other processors see it.
+    pub atomics: f64,
+    /// Calls of the allocator that give memory.
+    pub allocations: f64,
+    /// Bytes of code that all operations of the row together touched, in lines of 64 bytes.
+    pub code_bytes: u64,
+}
+
+/// All counts.
+#[derive(Clone, Debug)]
+pub struct CountsReport {
+    /// The machine, which hardly matters.
+    pub machine: Machine,
+    /// Records in the table, accounts in the bank.
+    pub record_count: u64,
+    /// The operations.
+    pub counts: Vec<Count>,
+    /// What has grown since the page that it was compared with.
+    pub grown: Vec<String>,
+}
+
+impl CountsReport {
+    /// The same as figures.
+    #[must_use]
+    pub fn figures(&self) -> Report {
+        let mut report = Report::new("counts", self.machine.clone());
+        for Count { name, instructions, atomics, allocations, code_bytes } in &self.counts {
+            report.add(format!("{name}: instructions"), *instructions);
+            report.add(format!("{name}: atomics"), *atomics);
+            report.add(format!("{name}: allocations"), *allocations);
+            report.add(format!("{name}: code (bytes)"), *code_bytes as f64);
+        }
+        report
+    }
+}
+
+impl std::fmt::Display for CountsReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "bench counts, {} records; each operation:", number(self.record_count as f64))?;
+        let width = self.counts.iter().map(|count| count.name.len()).max().unwrap_or(0);
+        writeln!(f, "  {:width$}  instructions  atomics  allocations  code (KiB)", "")?;
+        for Count { name, instructions, atomics, allocations, code_bytes } in &self.counts {
+            let kib = *code_bytes as f64 / 1024.0;
+            let instructions = number(instructions.round());
+            writeln!(f, "  {name:width$}  {instructions:>12}  {atomics:>7.1}  {allocations:>11.1}  {kib:>10.1}")?;
+        }
+        self.grown.iter().try_for_each(|line| writeln!(f, "grown: {line}"))
+    }
+}
+
+/// Counts.
+///
+/// # Errors
+/// valgrind or objdump is missing or fails; the environment's.
+pub fn run(args: &CountsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow::Result<Option<CountsReport>> {
+    if let Some(dir) = &args.inside {
+        work::run(dir, args.records)?;
+        return Ok(None);
+    }
+    let before = args.against.as_deref().map(page::read).transpose()?;
+    let dir = Workdir::new(&args.place)?;
+    work::prepare(dir.path(), args.records, progress)?;
+    progress("count", 0, 1);
+    let counts = counted(args, dir.path())?;
+    let grown = before.map(|before| page::grown(&before, &counts)).unwrap_or_default();
+    let machine = Machine::here(dir.path());
+    let report = CountsReport { machine, record_count: args.records, counts, grown };
+    if let Some(out) = &args.out {
+        std::fs::write(out, page::text(&report)).with_context(|| format!("cannot write {}", out.display()))?;
+    }
+    Ok(Some(report))
+}
+
+/// Runs this program under callgrind, and reads what it has counted.
+fn counted(args: &CountsArgs, dir: &Path) -> anyhow::Result<Vec<Count>> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let out = dir.join("callgrind");
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .args(["--tool=callgrind", "--dump-instr=yes", "--dump-line=no", "--compress-strings=no", "--compress-pos=no"])
+        .args(["--toggle-collect=*counted_work", "--dump-after=*counted_work", "--quiet"])
+        .arg(format!("--callgrind-out-file={}", out.display()))
+        .arg(program)
+        .args(["bench", "counts", "--inside"])
+        .arg(dir)
+        .args(["--records", &args.records.to_string()]);
+    let output = valgrind.output().context("cannot run valgrind (Debian package valgrind)")?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "under valgrind the operations failed: {}", said.trim());
+    let mut files = Files::default();
+    let mut counts = Vec::new();
+    for (no, row) in work::ROWS.iter().enumerate() {
+        // Each row has run twice, and so there are two parts; the first is thrown away.
+        let part = Part::read(&part_file(&out, no * 2 + 2))?;
+        if part.instructions == 0 {
+            bail!("callgrind has counted nothing of {:?}", row.name);
+        }
+        let each = |sum: u64| sum as f64 / row.count as f64;
+        counts.push(Count {
+            name: row.name.to_owned(),
+            instructions: each(part.instructions),
+            atomics: each(part.atomics(&mut files)?),
+            allocations: each(part.allocations),
+            code_bytes: part.code_bytes(),
+        });
+    }
+    Ok(counts)
+}
+
+/// Callgrind's file of the part with this number.
+fn part_file(out: &Path, no: usize) -> PathBuf {
+    let mut name = out.as_os_str().to_owned();
+    name.push(format!(".{no}"));
+    name.into()
+}
