@@ -88,15 +88,15 @@ pub fn of_environment(env: &Environment) -> Vec<Call> {
             env.transact_ticket(TransactionOptions::default(), |txn| txn.bytes("t")?.put(&[4], b"inside")).map(drop)
         }),
         env_on("Environment::try_transact", |env| {
-            env.try_transact(|txn| Ok::<_, Error>(txn.bytes("t")?.put(&[4], b"inside")?))
+            env.try_transact(|txn| txn.bytes("t")?.put(&[4], b"inside"))
         }),
         env_on("Environment::try_transact_with", |env| {
             env.try_transact_with(TransactionOptions::default(), |txn| {
-                Ok::<_, Error>(txn.bytes("t")?.put(&[4], b"inside")?)
+                txn.bytes("t")?.put(&[4], b"inside")
             })
         }),
         env_on("Environment::try_transact_ticket", |env| {
-            let put = |txn: &Transaction| Ok::<_, Error>(txn.bytes("t")?.put(&[4], b"inside")?);
+            let put = |txn: &Transaction| txn.bytes("t")?.put(&[4], b"inside");
             env.try_transact_ticket(TransactionOptions::default(), put).map(drop)
         }),
         env_on("Environment::checkpoint", |env| env.checkpoint().map(drop)),
@@ -370,7 +370,7 @@ pub fn answered_at_once(txn: &Arc<Transaction>) -> Vec<Call> {
         on("Transaction::xid", txn, |txn| ok((txn.xid(), format!("{txn:?}")))),
         on("Transaction::isolation", txn, |txn| ok(txn.isolation())),
         on("Transaction::snapshot_lsn", txn, |txn| ok(txn.snapshot_lsn())),
-        on("Transaction::run_inside", txn, |txn| ok(txn.run_inside(|| ()))),
+        on("Transaction::run_inside", txn, |txn| ok(txn.run_inside(|| 1))),
         on("BytesTable::name", &plain, |t| ok((t.name().len(), format!("{t:?}")))),
         on("BytesTable::table_id", &plain, |t| ok(t.table_id())),
         on("BytesTable::root_page", &plain, |t| ok(t.root_page())),
