@@ -87,13 +87,9 @@ pub fn of_environment(env: &Environment) -> Vec<Call> {
         env_on("Environment::transact_ticket", |env| {
             env.transact_ticket(TransactionOptions::default(), |txn| txn.bytes("t")?.put(&[4], b"inside")).map(drop)
         }),
-        env_on("Environment::try_transact", |env| {
-            env.try_transact(|txn| txn.bytes("t")?.put(&[4], b"inside"))
-        }),
+        env_on("Environment::try_transact", |env| env.try_transact(|txn| txn.bytes("t")?.put(&[4], b"inside"))),
         env_on("Environment::try_transact_with", |env| {
-            env.try_transact_with(TransactionOptions::default(), |txn| {
-                txn.bytes("t")?.put(&[4], b"inside")
-            })
+            env.try_transact_with(TransactionOptions::default(), |txn| txn.bytes("t")?.put(&[4], b"inside"))
         }),
         env_on("Environment::try_transact_ticket", |env| {
             let put = |txn: &Transaction| txn.bytes("t")?.put(&[4], b"inside");
