@@ -115,11 +115,7 @@ step soak 240 "${sim[@]}" soak --seconds "${SOAK_SECONDS:-20}"
 step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --force --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
 # Tells what has grown by more than 3 % since docs/costs.md was written, and does not fail for it.
 scripts/need.sh counting
-if command -v valgrind >/dev/null && command -v objdump >/dev/null; then
-  step counts 600 cargo run --quiet --release -p ledgerstone-cli -- bench counts --against docs/costs.md --tmp "$target"
-else
-  skip counts "valgrind and objdump are missing"
-fi
+if command -v valgrind >/dev/null && command -v objdump >/dev/null; then step counts 600 cargo run --quiet --release -p ledgerstone-cli -- bench counts --against docs/costs.md --tmp "$target"; else skip counts "valgrind and objdump are missing"; fi
 step demo 300 env DEMO_SECONDS=5 scripts/demo.sh --build
 
 counts="$passed passed, $failed failed"
