@@ -559,3 +559,38 @@ fn an_old_segment_put_back_makes_a_feed_whole() {
     assert!(env.stat().unwrap().keeper_troubles.is_empty());
     assert_eq!(all(&mut env.named_changes("search").unwrap()).len(), 303);
 }
+
+/// The end of a log that rotted after a kill looks like a flush that was cut short. Nobody acknowledges what was not
+/// durable. Found by the damage campaign (seed 5328): the log grew again, and the feed went on in what was not its own.
+#[test]
+fn a_log_that_ends_before_a_position_has_lost_its_end() {
+    let disk = SimDisk::new();
+    let env = open(&disk).unwrap();
+    let mut feed = env.named_changes("search").unwrap();
+    (0..6).for_each(|n| put(&env, "t", n, &[7; 900]));
+    let positions: Vec<Lsn> = all(&mut feed).iter().map(|commit| commit.position).collect();
+    for told in [2, 5] {
+        feed.acknowledge(positions[told]).unwrap();
+        let disk = disk.snapshot();
+        let path = disk.files().into_iter().rfind(|path| path.starts_with("log/")).unwrap();
+        let whole = bytes_of(&disk, &path);
+        let start = u64::from_str_radix(&path["log/".len()..path.len() - ".seg".len()], 16).unwrap();
+        let mut harmed = whole.clone();
+        harmed[(positions[1].0 - start) as usize..].fill(0); // Two commits are left.
+        place(&disk, &path, Some(&harmed));
+        let before = disk.snapshot();
+        for _ in 0..2 {
+            let refused = open(&disk).map(drop);
+            assert!(matches!(&refused, Err(Error::Corrupt { what }) if what.contains("feed search")), "{refused:?}");
+        }
+        assert!(disk.files().iter().all(|path| path == "lock" || bytes_of(&disk, path) == bytes_of(&before, path)));
+        let forgotten = disk.snapshot();
+        Environment::forget_all_changes_on(Arc::new(forgotten.clone())).unwrap();
+        let count = |env: &Environment| env.transact(|txn| txn.bytes("t")?.range(..)?.try_fold(0, |n, _| Ok(n + 1)));
+        assert_eq!(count(&open(&forgotten).unwrap()).unwrap(), 2);
+        place(&disk, &path, Some(&whole));
+        let mended = open(&disk).unwrap();
+        assert_eq!(count(&mended).unwrap(), 6);
+        assert_eq!(all(&mut mended.named_changes("search").unwrap()).len(), 5 - told);
+    }
+}

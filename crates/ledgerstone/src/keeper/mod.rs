@@ -32,7 +32,7 @@ pub(crate) use archive::{Archive, files_of};
 pub use archive::{ArchiveDirectory, ArchivedSegment};
 pub use keepers::KeeperTrouble;
 pub(crate) use keepers::{KeeperId, Keepers};
-pub(crate) use positions::{FEEDS, Positions, forget_all};
+pub(crate) use positions::{FEEDS, Positions, check_positions, forget_all};
 
 /// Something of the program that needs the log for longer than recovery does: a follower, or an archive of your own.
 ///

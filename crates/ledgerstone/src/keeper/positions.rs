@@ -17,7 +17,10 @@
 //! N3. The control file says that there is such a file, from before the first position is relied on. So one that was
 //!     removed is missed, instead of every feed beginning anew and passing over what was committed meanwhile.
 //! N4. Positions are places in the log of one life of one environment. In that of another they would be anywhere.
-//! N5. The file never grows beyond what an open reads: the name that would make it so is refused.
+//! N5. A position is only taken when the log is durable up to it. So a log that ends before one has lost its end, which
+//!     otherwise looks like a flush that a crash cut short. It is refused before anything is written: the log would
+//!     grow again, and the feed would go on somewhere in what is not its own.
+//! N6. The file never grows beyond what an open reads: the name that would make it so is refused.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -40,7 +43,7 @@ const FORMAT: u32 = 2;
 /// What to do where the positions are not known.
 const WAYS_OUT: &str = "put the file back that says how far named feeds have come, or have all of them begin anew with \
                         ledgerstone recover --forget-feeds DIR";
-/// Longest file that is written (N5), and read.
+/// Longest file that is written (N6), and read.
 const BYTES_MAX: u64 = 16 << 20;
 
 /// Where a feed is.
@@ -99,27 +102,8 @@ impl Positions {
         is_there: bool,
     ) -> Result<Positions, Error> {
         let positions = Positions { owner, bytes_max, named: Mutex::default() };
-        if disk.exists(FEEDS)? {
-            let file = disk.open(FEEDS, Open::READ)?;
-            let damaged = || Error::Corrupt { what: format!("{} is damaged: {WAYS_OUT}", file.name()) };
-            let len = file.len()?;
-            if len > BYTES_MAX {
-                return Err(damaged());
-            }
-            let mut bytes = vec![0; len as usize];
-            file.read_at(0, &mut bytes)?;
-            refuse_other_format(file.name(), &bytes)?;
-            let (of, places) = decode(&bytes).ok_or_else(damaged)?;
-            if of != owner {
-                let name = file.name();
-                let what = format!("{name} is of another environment, or another life of this one: {WAYS_OUT}");
-                return Err(Error::Corrupt { what });
-            }
-            for (name, place) in places {
-                positions.insert(log, keepers, name, place);
-            }
-        } else if is_there {
-            return Err(Error::Corrupt { what: format!("{}/{FEEDS} is missing: {WAYS_OUT}", disk.describe()) }); // N3
+        for (name, place) in read(disk, owner, is_there)? {
+            positions.insert(log, keepers, name, place);
         }
         Ok(positions)
     }
@@ -192,6 +176,50 @@ impl Positions {
     fn places(&self) -> BTreeMap<String, Place> {
         self.named.lock().iter().map(|(name, named)| (name.clone(), named.place)).collect()
     }
+}
+
+/// Refuses a log that ends at `end`, before a position (N5), and a file that [`Positions::open`] would refuse. Writes
+/// nothing.
+pub(crate) fn check_positions(disk: &dyn Disk, owner: Owner, is_there: bool, end: Lsn) -> Result<(), Error> {
+    let places = read(disk, owner, is_there)?;
+    let farthest = places.iter().max_by_key(|(_, place)| place.position);
+    match farthest {
+        Some((name, place)) if place.position > end => Err(Error::Corrupt {
+            what: format!(
+                "the log ends at LSN {end}, and was durable up to LSN {}, where the feed {name} goes on: its end is \
+                 damaged or an older one. Put it back, or do without the commits in it and have all named feeds begin \
+                 anew with ledgerstone recover --forget-feeds DIR",
+                place.position
+            ),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// What the file says. `is_there`: the control file says that there is one (N3).
+fn read(disk: &dyn Disk, owner: Owner, is_there: bool) -> Result<BTreeMap<String, Place>, Error> {
+    if !disk.exists(FEEDS)? {
+        return match is_there {
+            true => Err(Error::Corrupt { what: format!("{}/{FEEDS} is missing: {WAYS_OUT}", disk.describe()) }),
+            false => Ok(BTreeMap::new()),
+        };
+    }
+    let file = disk.open(FEEDS, Open::READ)?;
+    let damaged = || Error::Corrupt { what: format!("{} is damaged: {WAYS_OUT}", file.name()) };
+    let len = file.len()?;
+    if len > BYTES_MAX {
+        return Err(damaged());
+    }
+    let mut bytes = vec![0; len as usize];
+    file.read_at(0, &mut bytes)?;
+    refuse_other_format(file.name(), &bytes)?;
+    let (of, places) = decode(&bytes).ok_or_else(damaged)?;
+    if of != owner {
+        let name = file.name();
+        let what = format!("{name} is of another environment, or another life of this one: {WAYS_OUT}");
+        return Err(Error::Corrupt { what });
+    }
+    Ok(places)
 }
 
 /// Makes the file one without positions, whatever it is now.

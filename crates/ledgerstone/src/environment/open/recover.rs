@@ -18,6 +18,7 @@ use super::{FILE, Opening};
 use crate::Error;
 use crate::config::{Options, RecoveryPhase};
 use crate::inner::{DATA, DOUBLE_WRITE, Inner, Undecided};
+use crate::keeper::{Owner, check_positions};
 
 /// Opens what is there; without `may_write` only if nothing needs to be done (O5).
 pub(super) fn recover(
@@ -75,6 +76,8 @@ fn recover_with(
             format!("the log ends at LSN {end}, and was durable beyond {known}: its end is damaged or an older one");
         return Err(Error::Corrupt { what });
     }
+    let owner = Owner { environment: state.environment, life: state.life };
+    check_positions(&*disk, owner, state.has_feeds, analysis.end)?;
     check_length(&*data, &state, &analysis)?;
     refuse_other_locks(&effective, &analysis)?;
     report.analysis_ns = timer.lap();
