@@ -29,7 +29,8 @@
 //!     page that was never written are left to redo. Redo has their changes, because they were dirty at the last
 //!     checkpoint or became so later.
 //! D4. What is torn is made of 512-byte pieces of the copy and of what was there before, so its LSN field is the copy's
-//!     or an older one. A page with a younger LSN than every copy was not torn by us. An old copy would hide lost
+//!     or an older one, and its page number its own, or zero where nothing was there before. A page with a younger LSN
+//!     than every copy was not torn by us, and neither was one with another page's number. An old copy would hide lost
 //!     changes, so the page is left as it is, to be found damaged.
 //! D5. Repair may be interrupted and repeated: slots do not change by it.
 //! D6. Before a home page is looked at, the data file is synced: a killed process may have left pages in the system's
@@ -75,6 +76,8 @@ const MARK_CHECKSUM_AT: usize = MARK_DURABLE_AT + 8;
 pub(crate) const MARK_BYTES: usize = 4096;
 /// No area is longer: four lanes of the largest batch, of the largest pages, fit easily.
 const AREA_BYTES_MAX: u64 = 64 << 20;
+/// A page that is torn is made of such pieces (D4).
+const PIECE_BYTES: usize = 512;
 /// Of the data file, read at once.
 const RUN_BYTES: u64 = 256 << 10;
 /// Batches that can be on their way at the same time.
@@ -304,10 +307,13 @@ impl Home<'_> {
         }
         let skip = (home_at - self.start) as usize;
         let home = &self.run[skip..skip + self.page_bytes];
-        let is_zero = home.iter().all(|&byte| byte == 0);
+        let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
         let is_whole = checksum::verify(home, id).is_ok();
-        let is_younger = u64_at(home, header::PAGE_ID) == id.0 && Lsn(u64_at(home, header::PAGE_LSN)) > copy_lsn;
-        Ok(!is_zero && !is_whole && !is_younger)
+        let is_ours = match u64_at(home, header::PAGE_ID) == id.0 {
+            true => Lsn(u64_at(home, header::PAGE_LSN)) <= copy_lsn,
+            false => is_zero(&home[..PIECE_BYTES]),
+        };
+        Ok(!is_zero(home) && !is_whole && is_ours)
     }
 }
 
