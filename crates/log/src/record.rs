@@ -188,24 +188,29 @@ impl NewRecord<'_> {
         let encoded = Encoded::new(self);
         let mut bytes = Vec::with_capacity(encoded.bytes);
         bytes.extend_from_slice(&encoded.first_word(lsn.0, seal).to_le_bytes());
-        bytes.extend_from_slice(&encoded.head.0[8..encoded.head_bytes]);
-        for piece in self.body {
-            bytes.extend_from_slice(piece);
+        bytes.extend(encoded.front_words().skip(1).flat_map(u64::to_le_bytes));
+        if !encoded.is_whole() {
+            self.body.iter().for_each(|piece| bytes.extend_from_slice(piece));
         }
         bytes.resize(encoded.bytes, 0);
         bytes
     }
 }
 
-/// Aligned, so that the CRC goes over whole words.
+/// Longest record that is put together before it is copied. Its checksum is one pass over whole words. A longer one
+/// goes in pieces, which costs little beside its length.
+const WHOLE_BYTES_MAX: usize = 512;
+
+/// The beginning of a record, or all of it. Aligned, so that the CRC goes over whole words.
 #[repr(align(8))]
-pub(crate) struct Head(pub [u8; PAGE_HEADER_BYTES]);
+struct Front([u8; WHOLE_BYTES_MAX]);
 
 /// A record with everything computed that does not need its LSN.
 pub(crate) struct Encoded {
-    /// The header. Its first 4 bytes are zero.
-    pub head: Head,
-    pub head_bytes: usize,
+    /// The first [`Encoded::front_bytes`]: the whole record if it is short, otherwise its header. The first 4 bytes are
+    /// zero.
+    front: Front,
+    front_bytes: usize,
     /// Length of the whole record.
     pub bytes: usize,
     crc: u32,
@@ -228,8 +233,11 @@ impl Encoded {
         assert!(record.flags & !FLAGS_MASK == 0, "flags {:#x} are not the writer's", record.flags);
         let flags = record.flags | (padding as u16) << PADDING_SHIFT;
 
-        let mut head = Head([0; PAGE_HEADER_BYTES]);
-        let mut put = |at: usize, word: u64| head.0[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        let is_whole = bytes <= WHOLE_BYTES_MAX;
+        let front_bytes = if is_whole { bytes } else { head_bytes };
+        let mut encoded = Encoded { front: Front([0; WHOLE_BYTES_MAX]), front_bytes, bytes, crc: 0 };
+        let front = &mut encoded.front.0;
+        let mut put = |at: usize, word: u64| front[at..at + 8].copy_from_slice(&word.to_le_bytes());
         put(0, ((bytes as u64 / 8) | (record.kind as u64) << 24) << 32);
         put(8, xid | u64::from(record.op.0) << 48);
         put(16, prev_lsn | u64::from(flags) << 48);
@@ -238,27 +246,51 @@ impl Encoded {
             put(24, page.0);
             put(32, page_lsn.0);
         }
-        let mut crc = crc32c::crc32c(&head.0[4..head_bytes]);
-        for piece in record.body {
-            crc = crc32c::crc32c_append(crc, piece);
+        if is_whole {
+            let mut at = head_bytes;
+            for piece in record.body {
+                front[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            }
+            encoded.crc = crc32c::crc32c(&front[4..bytes]);
+        } else {
+            encoded.crc = crc_in_pieces(&front[4..head_bytes], record.body, padding);
         }
-        if padding > 0 {
-            crc = crc32c::crc32c_append(crc, &[0; 8][..padding]);
-        }
-        Encoded { head, head_bytes, bytes, crc }
+        encoded
+    }
+
+    /// Whether [`Encoded::front_words`] has all of it.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.front_bytes == self.bytes
+    }
+
+    /// Bytes of [`Encoded::front_words`].
+    #[inline]
+    pub fn front_bytes(&self) -> usize {
+        self.front_bytes
     }
 
     /// The word whose store publishes the record.
     #[inline]
     pub fn first_word(&self, lsn: u64, seal: &Seal) -> u64 {
-        le_u64(&self.head.0, 0) | u64::from(self.crc ^ seal.mix(lsn))
+        le_u64(&self.front.0, 0) | u64::from(self.crc ^ seal.mix(lsn))
     }
 
-    /// Word `no` of the header.
+    /// The words of the whole record, or of its header (see [`Encoded::is_whole`]). The first is not the one that is
+    /// stored: [`Encoded::first_word`].
     #[inline]
-    pub fn head_word(&self, no: usize) -> u64 {
-        le_u64(&self.head.0, no * 8)
+    pub fn front_words(&self) -> impl Iterator<Item = u64> {
+        self.front.0[..self.front_bytes].as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
     }
+}
+
+/// The checksum of a record that is not put together.
+#[cold]
+#[inline(never)]
+fn crc_in_pieces(head: &[u8], body: &[&[u8]], padding: usize) -> u32 {
+    let crc = body.iter().fold(crc32c::crc32c(head), |crc, piece| crc32c::crc32c_append(crc, piece));
+    crc32c::crc32c_append(crc, &[0; 8][..padding])
 }
 
 /// Length in bytes of a record by its first word, not checked in any way.
