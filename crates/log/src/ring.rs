@@ -33,13 +33,17 @@ fn word_at(ring: &[AtomicU64], lsn: u64) -> &AtomicU64 {
 
 /// Writes all of a record but its first word at `lsn`, which was reserved for it. The caller then publishes it.
 #[inline]
-pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded, body: &[&[u8]]) {
+pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, body: &[&[u8]]) {
     #[cfg(not(feature = "planted-unfenced-append"))]
     fence(Ordering::Release); // B4
-    let mut at = lsn;
-    for word in record.front_words().skip(1) {
-        at += 8;
-        word_at(ring, at).store(word, Ordering::Relaxed); // Published by the first word (B2), as what follows.
+    let start = (lsn / 8) as usize & (ring.len() - 1);
+    let word_count = record.front_bytes() / 8;
+    // Published by the first word (B2), as what follows.
+    let put = |(place, word): (&AtomicU64, u64)| place.store(word, Ordering::Relaxed);
+    match ring.get(start + 1..start + word_count) {
+        Some(places) => places.iter().zip(record.front_words().skip(1)).for_each(put),
+        // Over the end of the ring.
+        None => ring[start..].iter().chain(ring).zip(record.front_words()).skip(1).for_each(put),
     }
     if !record.is_whole() {
         let mut to = Writer { ring, lsn: lsn + record.front_bytes() as u64, word: 0, filled_bits: 0 };
@@ -52,7 +56,7 @@ pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded, body: &[&[
 
 /// Publishes the record at `lsn` (B2).
 #[inline]
-pub(crate) fn publish(ring: &[AtomicU64], lsn: u64, record: &Encoded, seal: &Seal) {
+pub(crate) fn publish(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, seal: &Seal) {
     word_at(ring, lsn).store(record.first_word(lsn, seal), Ordering::Release); // Pairs with the load in `walk`.
 }
 
@@ -163,7 +167,7 @@ mod tests {
     use ledgerstone_region::Random;
 
     use super::*;
-    use crate::record::{NewRecord, RecordKind};
+    use crate::record::{Front, NewRecord, RecordKind};
 
     /// Short records go as one piece and long ones in several, both also over the end of the ring.
     #[test]
@@ -186,7 +190,8 @@ mod tests {
                 page: Some((PageId(9), Lsn(4104))),
                 body: &body,
             };
-            let encoded = Encoded::new(&record);
+            let mut front = Front::new();
+            let encoded = Encoded::new(&record, &mut front);
             copy_in(&ring, lsn, &encoded, &body);
             publish(&ring, lsn, &encoded, &seal);
             let expected = record.encode(Lsn(lsn), &seal);
