@@ -426,7 +426,11 @@ impl Txn {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn run_hooks(&mut self, committed: bool) {
+        if self.hooks.is_empty() {
+            return;
+        }
         for hook in self.hooks.drain(..) {
             hook(committed);
         }

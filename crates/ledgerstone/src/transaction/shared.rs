@@ -148,6 +148,9 @@ impl Held<'_> {
     #[cold]
     fn end(&mut self) {
         self.state.txn = None;
+        if self.state.views.is_empty() {
+            return;
+        }
         self.state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
     }
 }
