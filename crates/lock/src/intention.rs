@@ -63,22 +63,23 @@ impl LockTable {
         name.is_table() && name.space & COLLECTED == 0 && self.config.fast_intentions
     }
 
-    /// The owner's word for `name`, and its mode. Takes in what was collected of the owner on the way.
+    /// The owner's word for `name`, and its mode. If there is none, what was collected of the owner has been taken in.
     #[inline]
     pub(crate) fn find_intention(&self, owner: &Owner, name: LockName) -> Option<(usize, Mode)> {
-        if owner.intention_count.load(Relaxed) == 0 {
-            return None;
-        }
-        let mut found = None;
+        let mut left = owner.intention_count.load(Relaxed); // Words that are not free.
         for (i, place) in owner.intentions.iter().enumerate() {
+            if left == 0 {
+                break;
+            }
             let word = place.load(Relaxed); // Only for a look; code that relies on it uses compare-exchange.
+            left -= u32::from(word != 0);
             if word & COLLECTED != 0 {
                 self.take_in(owner, i);
             } else if word != 0 && word & !MODE_BITS == name.space {
-                found = Mode::from_number((word & MODE_BITS) as u32).map(|mode| (i, mode));
+                return Mode::from_number((word & MODE_BITS) as u32).map(|mode| (i, mode));
             }
         }
-        found
+        None
     }
 
     /// What an owner's words say about `name`, for anybody to ask. `None` if nothing, or if it was collected: then it
@@ -232,14 +233,16 @@ impl LockTable {
     /// Gives up all words, and takes in what was collected.
     #[inline]
     pub(crate) fn give_up_intentions(&self, owner: &Owner, commit_lsn: Option<Lsn>) {
-        if owner.intention_count.load(Relaxed) == 0 {
-            return;
-        }
+        let mut left = owner.intention_count.load(Relaxed); // Words that are not free.
         for (i, place) in owner.intentions.iter().enumerate() {
+            if left == 0 {
+                break;
+            }
             let word = place.load(Relaxed);
             if word == 0 {
                 continue;
             }
+            left -= 1;
             if let (Some(lsn), Some((_, Mode::IX))) = (commit_lsn, lock_of(word))
                 && owner.intention_commit_lsn.load(Relaxed) < lsn.0
             {

@@ -29,7 +29,7 @@ use crate::gate;
 use crate::group_commit::FlushState;
 use crate::line::{Line, Look};
 use crate::log::Log;
-use crate::record::{Encoded, LSN_END, LSN_LIMIT, NewRecord};
+use crate::record::{Encoded, Front, LSN_END, LSN_LIMIT, NewRecord};
 use crate::ring;
 use crate::segment::NoSegment;
 
@@ -153,7 +153,8 @@ impl Log {
     /// If the claim has less left than [`NewRecord::len_bytes`], or the record is malformed: bugs of the caller.
     #[inline]
     pub fn append(&self, claim: &mut Claim, record: &NewRecord<'_>) -> Lsn {
-        let encoded = Encoded::new(record);
+        let mut front = Front::new();
+        let encoded = Encoded::new(record, &mut front);
         let bytes = encoded.bytes as u64;
         assert!(claim.left >= bytes, "a record of {bytes} bytes in a claim with {} left", claim.left);
         claim.left -= bytes;

@@ -185,37 +185,52 @@ impl NewRecord<'_> {
 
     /// The bytes of this record at `lsn`, for tests and tools. [`crate::Log::append`] writes them in place.
     pub fn encode(&self, lsn: Lsn, seal: &Seal) -> Vec<u8> {
-        let encoded = Encoded::new(self);
+        let mut front = Front::new();
+        let encoded = Encoded::new(self, &mut front);
         let mut bytes = Vec::with_capacity(encoded.bytes);
         bytes.extend_from_slice(&encoded.first_word(lsn.0, seal).to_le_bytes());
-        bytes.extend_from_slice(&encoded.head.0[8..encoded.head_bytes]);
-        for piece in self.body {
-            bytes.extend_from_slice(piece);
+        bytes.extend(encoded.front_words().skip(1).flat_map(u64::to_le_bytes));
+        if !encoded.is_whole() {
+            self.body.iter().for_each(|piece| bytes.extend_from_slice(piece));
         }
         bytes.resize(encoded.bytes, 0);
         bytes
     }
 }
 
-/// Aligned, so that the CRC goes over whole words.
+/// Longest record that is put together before it is copied. Its checksum is one pass over whole words. A longer one
+/// goes in pieces, which costs little beside its length.
+const WHOLE_BYTES_MAX: usize = 512;
+
+/// Room for the beginning of a record, or all of it. Aligned, so that the CRC goes over whole words. The caller of
+/// [`Encoded::new`] has it, so that it is not moved.
 #[repr(align(8))]
-pub(crate) struct Head(pub [u8; PAGE_HEADER_BYTES]);
+pub(crate) struct Front([u8; WHOLE_BYTES_MAX]);
+
+impl Front {
+    /// Zeros.
+    #[inline]
+    pub fn new() -> Front {
+        Front([0; WHOLE_BYTES_MAX])
+    }
+}
 
 /// A record with everything computed that does not need its LSN.
-pub(crate) struct Encoded {
-    /// The header. Its first 4 bytes are zero.
-    pub head: Head,
-    pub head_bytes: usize,
+pub(crate) struct Encoded<'f> {
+    /// The whole record if it is short, otherwise its header. The first 4 bytes are zero.
+    front: &'f [u8],
     /// Length of the whole record.
     pub bytes: usize,
     crc: u32,
 }
 
-impl Encoded {
+impl<'f> Encoded<'f> {
+    /// Puts `record` together in `front`, which is new.
+    ///
     /// # Panics
     /// If the record is longer than [`RECORD_BYTES_MAX`], or an id does not fit its field: bugs of the caller.
     #[inline]
-    pub fn new(record: &NewRecord<'_>) -> Encoded {
+    pub fn new(record: &NewRecord<'_>, front: &'f mut Front) -> Encoded<'f> {
         let unpadded = record.bytes_unpadded();
         let bytes = unpadded.next_multiple_of(8);
         assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes, the limit is {RECORD_BYTES_MAX}");
@@ -228,8 +243,9 @@ impl Encoded {
         assert!(record.flags & !FLAGS_MASK == 0, "flags {:#x} are not the writer's", record.flags);
         let flags = record.flags | (padding as u16) << PADDING_SHIFT;
 
-        let mut head = Head([0; PAGE_HEADER_BYTES]);
-        let mut put = |at: usize, word: u64| head.0[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        let is_whole = bytes <= WHOLE_BYTES_MAX;
+        let front = &mut front.0[..if is_whole { bytes } else { head_bytes }];
+        let mut put = |at: usize, word: u64| front[at..at + 8].copy_from_slice(&word.to_le_bytes());
         put(0, ((bytes as u64 / 8) | (record.kind as u64) << 24) << 32);
         put(8, xid | u64::from(record.op.0) << 48);
         put(16, prev_lsn | u64::from(flags) << 48);
@@ -238,27 +254,51 @@ impl Encoded {
             put(24, page.0);
             put(32, page_lsn.0);
         }
-        let mut crc = crc32c::crc32c(&head.0[4..head_bytes]);
-        for piece in record.body {
-            crc = crc32c::crc32c_append(crc, piece);
-        }
-        if padding > 0 {
-            crc = crc32c::crc32c_append(crc, &[0; 8][..padding]);
-        }
-        Encoded { head, head_bytes, bytes, crc }
+        let crc = if is_whole {
+            let mut at = head_bytes;
+            for piece in record.body {
+                front[at..at + piece.len()].copy_from_slice(piece);
+                at += piece.len();
+            }
+            crc32c::crc32c(&front[4..])
+        } else {
+            crc_in_pieces(&front[4..], record.body, padding)
+        };
+        Encoded { front, bytes, crc }
+    }
+
+    /// Whether [`Encoded::front_words`] has all of it.
+    #[inline]
+    pub fn is_whole(&self) -> bool {
+        self.front.len() == self.bytes
+    }
+
+    /// Bytes of [`Encoded::front_words`].
+    #[inline]
+    pub fn front_bytes(&self) -> usize {
+        self.front.len()
     }
 
     /// The word whose store publishes the record.
     #[inline]
     pub fn first_word(&self, lsn: u64, seal: &Seal) -> u64 {
-        le_u64(&self.head.0, 0) | u64::from(self.crc ^ seal.mix(lsn))
+        le_u64(self.front, 0) | u64::from(self.crc ^ seal.mix(lsn))
     }
 
-    /// Word `no` of the header.
+    /// The words of the whole record, or of its header (see [`Encoded::is_whole`]). The first is not the one that is
+    /// stored: [`Encoded::first_word`].
     #[inline]
-    pub fn head_word(&self, no: usize) -> u64 {
-        le_u64(&self.head.0, no * 8)
+    pub fn front_words(&self) -> impl Iterator<Item = u64> {
+        self.front.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
     }
+}
+
+/// The checksum of a record that is not put together.
+#[cold]
+#[inline(never)]
+fn crc_in_pieces(head: &[u8], body: &[&[u8]], padding: usize) -> u32 {
+    let crc = body.iter().fold(crc32c::crc32c(head), |crc, piece| crc32c::crc32c_append(crc, piece));
+    crc32c::crc32c_append(crc, &[0; 8][..padding])
 }
 
 /// Length in bytes of a record by its first word, not checked in any way.

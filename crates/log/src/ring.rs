@@ -33,22 +33,30 @@ fn word_at(ring: &[AtomicU64], lsn: u64) -> &AtomicU64 {
 
 /// Writes all of a record but its first word at `lsn`, which was reserved for it. The caller then publishes it.
 #[inline]
-pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded, body: &[&[u8]]) {
+pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, body: &[&[u8]]) {
     #[cfg(not(feature = "planted-unfenced-append"))]
     fence(Ordering::Release); // B4
-    let mut to = Writer { ring, lsn: lsn + record.head_bytes as u64, word: 0, filled_bits: 0 };
-    for no in 1..record.head_bytes / 8 {
-        word_at(ring, lsn + no as u64 * 8).store(record.head_word(no), Ordering::Relaxed);
+    let start = (lsn / 8) as usize & (ring.len() - 1);
+    let word_count = record.front_bytes() / 8;
+    // Published by the first word (B2), as what follows.
+    let put = |(place, word): (&AtomicU64, u64)| place.store(word, Ordering::Relaxed);
+    match ring.get(start + 1..start + word_count) {
+        Some(places) => places.iter().zip(record.front_words().skip(1)).for_each(put),
+        // Over the end of the ring.
+        None => ring[start..].iter().chain(ring).zip(record.front_words()).skip(1).for_each(put),
     }
-    for piece in body {
-        to.put(piece);
+    if !record.is_whole() {
+        let mut to = Writer { ring, lsn: lsn + record.front_bytes() as u64, word: 0, filled_bits: 0 };
+        for piece in body {
+            to.put(piece);
+        }
+        to.finish();
     }
-    to.finish();
 }
 
 /// Publishes the record at `lsn` (B2).
 #[inline]
-pub(crate) fn publish(ring: &[AtomicU64], lsn: u64, record: &Encoded, seal: &Seal) {
+pub(crate) fn publish(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, seal: &Seal) {
     word_at(ring, lsn).store(record.first_word(lsn, seal), Ordering::Release); // Pairs with the load in `walk`.
 }
 
@@ -94,7 +102,7 @@ impl Writer<'_> {
 
     #[inline]
     fn store(&mut self, word: u64) {
-        word_at(self.ring, self.lsn).store(word, Ordering::Relaxed); // Published by the first word (B2).
+        word_at(self.ring, self.lsn).store(word, Ordering::Relaxed);
         self.lsn += 8;
     }
 }
@@ -150,5 +158,47 @@ pub(crate) fn zero(ring: &[AtomicU64], from: u64, to: u64) {
     while at < to {
         word_at(ring, at).store(0, Ordering::Relaxed); // Published by the release store of `zeroed_limit`.
         at += 8;
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+    use ledgerstone_region::Random;
+
+    use super::*;
+    use crate::record::{Front, NewRecord, RecordKind};
+
+    /// Short records go as one piece and long ones in several, both also over the end of the ring.
+    #[test]
+    fn what_is_copied_in_is_the_record_encoded() {
+        let seal = Seal::new([3; 16], 5);
+        let ring: Vec<AtomicU64> = (0..256).map(|_| AtomicU64::new(0)).collect();
+        let mut random = Random::new(1);
+        let mut lsn = 4096;
+        for bytes in (0..700).chain([1000, 1700]) {
+            let whole: Vec<u8> = (0..bytes).map(|_| random.number() as u8).collect();
+            let (one, rest) = whole.split_at(random.below(bytes + 1) as usize);
+            let (two, three) = rest.split_at(random.below(rest.len() as u64 + 1) as usize);
+            let body = [one, two, three];
+            let record = NewRecord {
+                kind: RecordKind::Update,
+                xid: Xid(7),
+                prev_lsn: Lsn(4096),
+                op: OpId(33),
+                flags: 1,
+                page: Some((PageId(9), Lsn(4104))),
+                body: &body,
+            };
+            let mut front = Front::new();
+            let encoded = Encoded::new(&record, &mut front);
+            copy_in(&ring, lsn, &encoded, &body);
+            publish(&ring, lsn, &encoded, &seal);
+            let expected = record.encode(Lsn(lsn), &seal);
+            let mut found = vec![0; expected.len()];
+            copy_out(&ring, lsn, &mut found);
+            assert_eq!(found, expected, "{bytes} bytes at {lsn}");
+            lsn += expected.len() as u64;
+        }
     }
 }

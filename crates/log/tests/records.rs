@@ -31,7 +31,10 @@ proptest! {
     fn records_round_trip(
         code in 1u8..=13, xid in 0..=LOW_48, prev in 0..=LOW_48, op: u16, flags in 0..=FLAGS_MASK,
         page in 0..=LOW_48, page_prev in 0..=LOW_48, pieces in proptest::collection::vec(
-            proptest::collection::vec(any::<u8>(), 0..40), 0..5),
+            prop_oneof![
+                3 => proptest::collection::vec(any::<u8>(), 0..40),
+                1 => proptest::collection::vec(any::<u8>(), 300..600),
+            ], 0..5),
         lsn in 512u64..1 << 40, incarnation: u64,
     ) {
         let kind = RecordKind::from_code(code).unwrap();

@@ -33,6 +33,8 @@ mod map;
 mod mutex;
 #[cfg(not(loom))]
 mod offset;
+#[cfg(not(loom))]
+mod own_cell;
 mod page_buf;
 mod per_slot;
 mod random;
@@ -40,6 +42,8 @@ mod share;
 mod shared;
 mod slot;
 pub mod sync;
+#[cfg(any(not(loom), test))]
+mod try_mutex;
 mod words;
 
 pub use error::RegionError;
@@ -53,6 +57,8 @@ pub use mutex::{Mutex, RwLock};
 pub use mutex::{TimedGuard, TimedMutex, Waiter};
 #[cfg(not(loom))]
 pub use offset::{Offset, Span};
+#[cfg(not(loom))]
+pub use own_cell::OwnCell;
 pub use page_buf::PageBuf;
 pub use per_slot::PerSlot;
 pub use random::Random;

@@ -55,7 +55,7 @@ pub use timed::{TimedMutex, Waiter};
 /// A mutex that loom knows, for the models of the one below.
 #[cfg(all(loom, test))]
 mod modelled {
-    pub(super) use loom::sync::MutexGuard;
+    use loom::sync::MutexGuard;
 
     #[derive(Debug, Default)]
     pub(super) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -68,10 +68,6 @@ mod modelled {
         pub(super) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap()
         }
-
-        pub(super) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-            self.0.try_lock().ok()
-        }
     }
 }
 
@@ -81,12 +77,13 @@ mod timed {
     use std::ops::{Deref, DerefMut};
     use std::sync::Arc;
 
-    #[cfg(loom)]
-    use super::modelled::{Mutex, MutexGuard};
     #[cfg(not(loom))]
-    use super::*;
+    use super::Mutex;
+    #[cfg(loom)]
+    use super::modelled::Mutex;
     use crate::atomic::{AtomicU32, Ordering::Relaxed, Ordering::SeqCst};
-    use crate::sync::{futex_wait, futex_wake, now_ns};
+    use crate::sync::{futex_wait, futex_wake, now_ns, spin};
+    use crate::try_mutex::{TryGuard, TryMutex};
 
     /// So often a newcomer may take the mutex before those that wait, between two of them. The rustdoc of
     /// [`TimedMutex`] says it, too.
@@ -99,11 +96,11 @@ mod timed {
     /// thread that has waited longest.
     ///
     /// A thread that lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every
-    /// call. Where the processor lets the look pass the unlocking, a waiter sleeps until its time is over, and then
-    /// finds the mutex free.
+    /// call. The processor may let the look pass the unlocking, by some nanoseconds: so a waiter looks a while before it
+    /// sleeps. If it should sleep all the same, it does so until its time is over, and then finds the mutex free.
     #[derive(Debug, Default)]
     pub struct TimedMutex<T> {
-        mutex: Mutex<T>,
+        mutex: TryMutex<T>,
         /// How many are in the line.
         waiter_count: AtomicU32,
         /// How often somebody was faster since one of the line had it. Changes by the holder of the mutex only.
@@ -113,9 +110,8 @@ mod timed {
     }
 
     /// Holds a [`TimedMutex`] until it is dropped.
-    #[derive(Debug)]
     pub struct TimedGuard<'a, T> {
-        value: MutexGuard<'a, T>,
+        value: TryGuard<'a, T>,
         // Dropped after the guard above: wakes a waiter.
         _release: Release<'a, T>,
     }
@@ -143,7 +139,7 @@ mod timed {
         #[cfg(not(loom))]
         pub const fn new(value: T) -> TimedMutex<T> {
             TimedMutex {
-                mutex: Mutex::new(value),
+                mutex: TryMutex::new(value),
                 waiter_count: AtomicU32::new(0),
                 passed: AtomicU32::new(0),
                 line: Mutex::new(VecDeque::new()),
@@ -154,7 +150,14 @@ mod timed {
         #[cfg(loom)]
         pub fn new(value: T) -> TimedMutex<T> {
             let (waiter_count, passed) = (AtomicU32::new(0), AtomicU32::new(0));
-            TimedMutex { mutex: Mutex::new(value), waiter_count, passed, line: Mutex::new(VecDeque::new()) }
+            TimedMutex { mutex: TryMutex::new(value), waiter_count, passed, line: Mutex::new(VecDeque::new()) }
+        }
+
+        /// What it holds, without a lock: nobody else can reach it.
+        #[cfg(not(loom))]
+        #[inline]
+        pub fn get_mut(&mut self) -> &mut T {
+            self.mutex.get_mut()
         }
 
         /// Holds it if nobody does, and it is not the turn of a waiter.
@@ -209,6 +212,7 @@ mod timed {
         /// Waits until the mutex can be held, but no longer than `timeout_ns`.
         pub fn try_lock_for(&self, timeout_ns: u64) -> Option<TimedGuard<'a, T>> {
             let end = now_ns().saturating_add(timeout_ns);
+            let mut round = 0;
             loop {
                 let turn = self.turn.load(SeqCst); // Before we look: a release in between changes it.
                 let is_first = self.mutex.line.lock().front().is_some_and(|first| Arc::ptr_eq(first, &self.turn));
@@ -219,6 +223,10 @@ mod timed {
                 let left = end.saturating_sub(now_ns());
                 if left == 0 {
                     return None;
+                }
+                if is_first && spin(round) {
+                    round += 1; // A look more: whoever has just let go may not have seen us.
+                    continue;
                 }
                 futex_wait(&self.turn, turn, Some(left));
             }
@@ -246,6 +254,12 @@ mod timed {
             if self.0.waiter_count.load(Relaxed) > 0 {
                 self.0.wake_first();
             }
+        }
+    }
+
+    impl<T: std::fmt::Debug> std::fmt::Debug for TimedGuard<'_, T> {
+        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.debug_tuple("TimedGuard").field(&**self).finish()
         }
     }
 

@@ -11,14 +11,16 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::OwnerNo;
-use ledgerstone_log::RecordKind;
+use ledgerstone_log::{HEADER_BYTES, RecordKind};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::sync;
 
 use crate::table::state;
-use crate::txn::RECORD_OVERHEAD_BYTES;
 use crate::{Txn, TxnError};
+
+/// A commit record: its header, the durable LSN and the time.
+const COMMIT_RECORD_BYTES: usize = HEADER_BYTES + 16;
 
 /// When a commit returns, measured by what a crash could still undo.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -63,7 +65,7 @@ impl Txn {
         if self.chain.last_lsn == Lsn(0) {
             return self.commit_reader(durability);
         }
-        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
+        self.claim(COMMIT_RECORD_BYTES)?; // No more than that: there is nothing to give back.
         self.slot().state.store(state::COMMITTING, Relaxed);
         let durable = self.engine.log.durable_lsn().0.to_le_bytes();
         let time_ns = sync::unix_time_ns().to_le_bytes();

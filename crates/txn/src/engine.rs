@@ -162,14 +162,37 @@ impl Engine {
         Engine::begin_in(engine, OWN_SLOT_COUNT, hint, age)
     }
 
+    /// Begins a transaction of the user's in the place of one that has ended. So nothing is allocated, and no reference
+    /// to the engine is counted. Otherwise this is [`Engine::begin_aged`].
+    ///
+    /// # Errors
+    /// As [`Engine::begin`]. The transaction is what it was, and has ended.
+    ///
+    /// # Panics
+    /// If the transaction has not ended: a bug of the caller.
+    pub fn begin_again(ended: &mut Txn, age: Xid) -> Result<(), TxnError> {
+        assert!(ended.ended && !ended.is_prepared, "transaction {} has not ended", ended.xid());
+        ended.engine.check()?;
+        let hint = u32::from(ended.engine.thread()?.0);
+        let (no, xid) = ended.engine.claim_slot(OWN_SLOT_COUNT, hint, age)?;
+        ended.renew(no, xid);
+        Ok(())
+    }
+
     fn begin_in(engine: &Share<Engine>, first_slot: u32, hint: u32, age: Xid) -> Result<Txn, TxnError> {
-        let (no, xid) = engine.table.claim(first_slot, hint)?;
-        if !engine.begins.may_begin(first_slot > 0) {
-            engine.table.free(no);
+        let (no, xid) = engine.claim_slot(first_slot, hint, age)?;
+        Ok(Txn::new(engine.clone(), no, xid))
+    }
+
+    #[inline]
+    fn claim_slot(&self, first_slot: u32, hint: u32, age: Xid) -> Result<(u32, Xid), TxnError> {
+        let (no, xid) = self.table.claim(first_slot, hint)?;
+        if !self.begins.may_begin(first_slot > 0) {
+            self.table.free(no);
             return Err(TxnError::Failed { why: CLOSED.into() });
         }
-        engine.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
-        Ok(Txn::new(engine.clone(), no, xid))
+        self.locks.begin(OwnerNo(no), if age == Xid::NONE { xid } else { age });
+        Ok((no, xid))
     }
 
     /// Ends the beginning of transactions for good if `may` says so (E1 in `begins.rs`). `may` counts the users and

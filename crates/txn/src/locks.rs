@@ -118,6 +118,16 @@ const KEYS_BETWEEN_TRIES: u32 = 64;
 const SHARED_TABLES_TRIED_MAX: u32 = 8;
 
 impl HeldTables {
+    /// None any more. Room for a few is kept.
+    pub(crate) fn clear(&mut self) {
+        if self.held.len() > LOOKED_THROUGH_MAX {
+            *self = HeldTables::default();
+            return;
+        }
+        self.held.clear();
+        (self.keys, self.look_from) = (0, 0);
+    }
+
     #[inline]
     fn place(&self, table: TableId) -> Option<usize> {
         if self.held.len() <= LOOKED_THROUGH_MAX {

@@ -54,6 +54,12 @@ pub(crate) struct Marks {
 }
 
 impl Marks {
+    /// None any more, for another transaction.
+    pub fn clear(&mut self) {
+        self.stack.clear();
+        self.given_count = 0;
+    }
+
     pub fn count(&self) -> usize {
         self.stack.len()
     }

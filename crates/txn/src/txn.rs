@@ -35,6 +35,9 @@ use crate::{Engine, TxnError, VersionStore};
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
 pub const RECORD_OVERHEAD_BYTES: usize = 64;
 
+/// Room for the body of a group that is kept for the next transaction in the same memory.
+const SCRATCH_KEPT_BYTES_MAX: usize = 16 << 10;
+
 /// One page's share of a group.
 #[derive(Debug, Clone, Copy)]
 pub struct Part<'a> {
@@ -104,6 +107,24 @@ impl Txn {
             marks: Marks::default(),
             hooks: Vec::new(),
             scratch: Vec::new(),
+        }
+    }
+
+    /// The same for a transaction that has ended: it is another from here on, in memory that is there.
+    pub(crate) fn renew(&mut self, no: u32, xid: Xid) {
+        debug_assert!(self.writer.is_empty() && self.hooks.is_empty() && self.view.is_none() && self.nesting == 0);
+        self.chain = Chain::new(no, xid);
+        self.depends = Lsn::NONE;
+        self.tables.clear();
+        self.lock_timeout_ns = self.engine.settings.lock_timeout_ns;
+        self.gave_way_for = None;
+        self.compensating = None;
+        self.rolling_back = false;
+        self.is_loser = false;
+        self.ended = false;
+        self.marks.clear();
+        if self.scratch.capacity() > SCRATCH_KEPT_BYTES_MAX {
+            self.scratch = Vec::new();
         }
     }
 
@@ -405,7 +426,11 @@ impl Txn {
         Ok(())
     }
 
+    #[inline]
     pub(crate) fn run_hooks(&mut self, committed: bool) {
+        if self.hooks.is_empty() {
+            return;
+        }
         for hook in self.hooks.drain(..) {
             hook(committed);
         }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_page::TableId;
-use ledgerstone_region::{Mutex, PerSlot, RwLock, Share, SlotNo};
+use ledgerstone_region::{OwnCell, PerSlot, RwLock, Share, SlotNo, SlotTable};
 use ledgerstone_txn::key_hash;
 
 use super::info::TableInfo;
@@ -28,20 +28,19 @@ const NEAR_MAX: usize = 64;
 pub(crate) struct Known {
     tables: RwLock<BTreeMap<String, Arc<TableInfo>>>,
     changes: Changes,
-    /// By thread slot.
-    near: PerSlot<Box<Near>>,
+    slots: Arc<SlotTable>,
+    /// By thread slot. Taken out for each look, and put back.
+    near: PerSlot<Near>,
 }
+
+type Near = OwnCell<Box<NearTables>>;
 
 /// How often a table has left the map (K1). Apart from the lock, which is written more often.
 #[derive(Default)]
 #[repr(align(64))]
 struct Changes(AtomicU64);
 
-/// What is kept near one thread slot. Its mutex is free but for the thread that looks.
-#[derive(Default)]
-#[repr(align(64))]
-struct Near(Mutex<NearTables>);
-
+/// What is kept near one thread slot.
 #[derive(Default)]
 struct NearTables {
     /// The value of `changes` that they were found at.
@@ -57,59 +56,70 @@ impl NearTables {
         self.tables.iter().find(|(other, info)| *other == hash && info.name == name).map(|(_, info)| info.clone())
     }
 
-    /// What was kept before these changes goes (K3). It is for the caller to drop, with no mutex held.
-    #[must_use]
-    fn forget_if_old(&mut self, changes: u64) -> Vec<(u64, Share<TableInfo>)> {
-        if self.changes == changes { Vec::new() } else { std::mem::take(&mut self.tables) }
+    /// What was kept before these changes goes (K3).
+    fn forget_if_old(&mut self, changes: u64) {
+        if self.changes != changes {
+            self.tables.clear();
+        }
     }
 
-    /// Keeps a table that was found at `changes`. What has to go is for the caller to drop, with no mutex held.
-    #[must_use]
-    fn keep(&mut self, hash: u64, info: Share<TableInfo>, changes: u64) -> Vec<(u64, Share<TableInfo>)> {
-        let mut gone = self.forget_if_old(changes);
+    /// Keeps a table that was found at `changes`.
+    fn keep(&mut self, hash: u64, info: Share<TableInfo>, changes: u64) {
+        self.forget_if_old(changes);
         self.changes = changes;
         if self.tables.len() < NEAR_MAX {
             self.tables.push((hash, info));
         } else {
-            gone.push(std::mem::replace(&mut self.tables[self.oldest], (hash, info)));
+            self.tables[self.oldest] = (hash, info);
             self.oldest = (self.oldest + 1) % NEAR_MAX;
         }
-        gone
     }
 }
 
 impl Known {
-    /// Nothing is known. For threads in so many slots.
-    pub(crate) fn new(slot_count: u32) -> Known {
-        Known { tables: RwLock::default(), changes: Changes::default(), near: PerSlot::new(slot_count) }
+    /// Nothing is known. For threads in these slots.
+    pub(crate) fn new(slots: &Arc<SlotTable>) -> Known {
+        Known {
+            tables: RwLock::default(),
+            changes: Changes::default(),
+            slots: Arc::clone(slots),
+            near: PerSlot::new(slots.count()),
+        }
+    }
+
+    fn near(&self, slot: SlotNo) -> &Near {
+        self.near.get_or_make(slot, || OwnCell::new(Arc::clone(&self.slots), slot))
     }
 
     /// The table of this name, for a thread in `slot`. Without a slot, nothing is near.
     pub(crate) fn get(&self, slot: Option<SlotNo>, name: &str) -> Option<Share<TableInfo>> {
-        let Some(near) = slot.map(|slot| &self.near.get_or_make(slot, Box::default).0) else {
+        let Some(near) = slot.map(|slot| self.near(slot)) else {
             return self.tables.read().get(name).map(|info| Share::new(Arc::clone(info)));
         };
+        let mut tables = near.take().unwrap_or_default();
+        let found = self.get_by(&mut tables, name);
+        drop(near.put(tables));
+        found
+    }
+
+    fn get_by(&self, near: &mut NearTables, name: &str) -> Option<Share<TableInfo>> {
         let hash = key_hash(name.as_bytes());
+        // Acquire pairs with the Release in `note_change`: what its thread did before is seen (I3).
+        if near.changes == self.changes.0.load(Acquire)
+            && let Some(info) = near.find(hash, name)
         {
-            let near = near.lock();
-            // Acquire pairs with the Release in `note_change`: what its thread did before is seen (I3).
-            if near.changes == self.changes.0.load(Acquire)
-                && let Some(info) = near.find(hash, name)
-            {
-                return Some(info);
-            }
+            return Some(info);
         }
         let tables = self.tables.read();
         let Some(found) = tables.get(name) else {
             drop(tables);
-            drop(near.lock().forget_if_old(self.changes.0.load(Acquire)));
+            near.forget_if_old(self.changes.0.load(Acquire));
             return None;
         };
         let info = Share::new(Arc::clone(found));
         let changes = self.changes.0.load(Relaxed); // The map is locked: nothing changes it now.
         drop(tables);
-        let gone = near.lock().keep(hash, info.clone(), changes);
-        drop(gone);
+        near.keep(hash, info.clone(), changes);
         Some(info)
     }
 
@@ -145,8 +155,7 @@ impl Known {
             removed
         };
         if let Some(near) = slot.and_then(|slot| self.near.get(slot)) {
-            let gone = std::mem::take(&mut near.0.lock().tables);
-            drop(gone);
+            drop(near.take());
         }
         Some(removed)
     }

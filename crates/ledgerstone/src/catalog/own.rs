@@ -95,6 +95,14 @@ enum OwnStructure {
 }
 
 impl OwnTables {
+    /// True if nothing was made and nothing found, so that it will do for another transaction.
+    pub(crate) fn is_as_new(&self) -> bool {
+        let has_tables = self.has_changed || !self.entered.is_empty() || self.entered_max != 0;
+        let has_structures = !self.structures.is_empty() || !self.unmade.is_empty();
+        let has_marks = self.has_marks || !self.replaced.is_empty() || self.back_count != 0;
+        !(has_tables || has_structures || has_marks)
+    }
+
     /// The table that the catalog, as this transaction sees it, has under this name, if it is one of those that it has
     /// made or changed itself. `make` makes what a handle needs.
     pub(crate) fn open(

@@ -17,7 +17,6 @@ use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_region::{PerSlot, Share, SlotNo, sync};
-use ledgerstone_txn::Engine;
 
 pub use compact::{CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;
@@ -28,6 +27,7 @@ use crate::Error;
 use crate::catalog::Entry;
 use crate::config::{Effective, Options};
 use crate::inner::{Handles, Inner};
+use crate::transaction::Seat;
 
 /// An open environment. It is cheap to clone. It is closed in order when the last clone and the last transaction are
 /// gone.
@@ -58,37 +58,23 @@ struct Clones {
     /// What transactions hold, by the slot of the thread that begins them. A thread that begins many writes no line
     /// for it that others write. They go with the clones: then only the transactions that run keep the environment
     /// open.
-    shares: PerSlot<Shares>,
-}
-
-/// What the transactions that begin in one thread slot hold clones of.
-struct Shares {
-    handles: Share<Handles>,
-    env: Share<Inner>,
-    engine: Share<Engine>,
+    seats: PerSlot<Share<Seat>>,
 }
 
 impl Clones {
     fn of(handles: Arc<Handles>) -> Clones {
-        let shares = PerSlot::new(handles.env.engine.slots.count());
-        Clones { handles, shares }
+        let seats = PerSlot::new(handles.env.engine.slots.count());
+        Clones { handles, seats }
     }
 
-    /// Those of a thread slot, which its first transaction makes. A thread that comes to the slot later uses them, too.
-    fn shares(&self, slot: SlotNo) -> &Shares {
-        self.shares.get_or_make(slot, || {
-            let env = &self.handles.env;
-            Shares {
-                handles: Share::new(Arc::clone(&self.handles)),
-                env: Share::new(Arc::clone(env)),
-                engine: Share::new(Arc::clone(&env.engine)),
-            }
-        })
+    /// That of a thread slot, which its first transaction makes. A thread that comes to the slot later uses it, too.
+    fn seat(&self, slot: SlotNo) -> &Share<Seat> {
+        self.seats.get_or_make(slot, || Share::new(Arc::new(Seat::new(&self.handles, slot))))
     }
 
     /// How many transactions there are, of all threads.
     fn transaction_count(&self) -> u32 {
-        let count = self.shares.iter().map(|shares| shares.handles.count() - 1).sum::<usize>(); // One is ours.
+        let count = self.seats.iter().map(|seat| seat.count() - 1).sum::<usize>(); // One is ours.
         u32::try_from(count).unwrap_or(u32::MAX)
     }
 }

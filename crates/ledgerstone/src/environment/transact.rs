@@ -4,12 +4,11 @@ use std::time::Duration;
 
 use ledgerstone_page::Xid;
 use ledgerstone_region::sync;
-use ledgerstone_txn::Engine;
 
 use super::Environment;
 use crate::Error;
 use crate::choice::Isolation;
-use crate::transaction::{Committed, EndedBy, Transaction, TransactionOptions, set_out};
+use crate::transaction::{Committed, EndedBy, Transaction, TransactionOptions};
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
 const TRY_COUNT_MAX: u32 = 200;
@@ -45,16 +44,8 @@ impl Environment {
                 engine.thread()?
             }
         };
-        let shares = self.inner.shares(slot);
-        let handles = shares.handles.clone(); // Counted first (E4 in `txn/begins.rs`).
-        let mut txn = Box::new(Engine::begin_aged(&shares.engine, age)?);
-        if let Some(timeout) = options.lock_timeout {
-            txn.set_lock_timeout_ns(sync::nanoseconds(timeout));
-        }
-        if sets_out {
-            set_out(&mut txn, options.isolation.unwrap_or_default())?;
-        }
-        Ok(Transaction::new(shares.env.clone(), txn, options, handles))
+        let seat = self.inner.seat(slot).clone(); // Counted first (S1 in `transaction/seat.rs`).
+        Transaction::begin(seat, options, age, sets_out)
     }
 
     /// Begins a transaction for reading only, at a snapshot of everything that is committed. It takes no locks, so it

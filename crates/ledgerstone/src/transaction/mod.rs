@@ -17,28 +17,27 @@
 mod isolation;
 mod prepared;
 mod savepoint;
+mod seat;
 mod shared;
 mod ticket;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::{Mutex, Share, TimedMutex};
+use ledgerstone_region::{Share, sync};
 use ledgerstone_txn::{Durability, Txn};
 
 pub(crate) use isolation::Sight;
 pub use prepared::Prepared;
 pub use savepoint::Savepoint;
+pub(crate) use seat::Seat;
 pub(crate) use shared::{EndedBy, KeptView, Shared, set_out};
 pub use ticket::{Committed, Ticket};
 
-use self::shared::State;
 use crate::Error;
-use crate::catalog::OwnTables;
 use crate::choice::Isolation;
-use crate::inner::{Handles, Inner};
 
 /// How a transaction is to run. `Default` takes everything from the environment's options.
 #[derive(Debug, Clone, Copy, Default)]
@@ -58,12 +57,26 @@ pub struct TransactionOptions {
 /// Its [`Isolation`] says what it sees of other transactions. By default it runs as if it were alone. It is `Send`. Its
 /// tables may be used from several threads, one call at a time.
 pub struct Transaction {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Kept,
     durability: Durability,
     xid: Xid,
     has_ended: bool,
-    /// The environment stays open while a transaction runs. Last: dropped after the roll-back.
-    _handles: Share<Handles>,
+    /// When it ended, nothing was left in its state for the next one to set right.
+    leaves_nothing: bool,
+    /// Last: the environment stays open until after the roll-back.
+    seat: Share<Seat>,
+}
+
+/// What it shares with its handles, until its memory goes to the next transaction at the end of its commit.
+pub(crate) struct Kept(Option<Arc<Shared>>);
+
+impl std::ops::Deref for Kept {
+    type Target = Arc<Shared>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Shared> {
+        self.0.as_ref().expect("a transaction that has committed is not asked again")
+    }
 }
 
 impl Drop for Transaction {
@@ -89,35 +102,25 @@ impl std::fmt::Debug for Transaction {
 }
 
 impl Transaction {
-    pub(crate) fn new(
-        env: Share<Inner>,
-        txn: Box<Txn>,
+    /// Begins one that is as old as `age`, or as itself. With `sets_out` off, [`Transaction::wait_and_set_out`] comes
+    /// next.
+    pub(crate) fn begin(
+        seat: Share<Seat>,
         options: TransactionOptions,
-        handles: Share<Handles>,
-    ) -> Transaction {
+        age: Xid,
+        sets_out: bool,
+    ) -> Result<Transaction, Error> {
+        let (mut txn, kept) = seat.begin(age)?;
+        if let Some(timeout) = options.lock_timeout {
+            txn.set_lock_timeout_ns(sync::nanoseconds(timeout));
+        }
+        if sets_out {
+            set_out(&mut txn, options.isolation.unwrap_or_default())?;
+        }
         let xid = txn.xid();
-        let durability = options.durability.unwrap_or(env.durability);
-        let owner = txn.owner();
-        let state =
-            TimedMutex::new(State { txn: Some(txn), own: OwnTables::default(), points: Vec::new(), views: Vec::new() });
-        let no = || AtomicBool::new(false);
-        let shared = Shared {
-            env,
-            owner,
-            xid,
-            state,
-            refuses_writes: no(),
-            holder: AtomicU32::new(0),
-            is_doomed: no(),
-            is_untouched: AtomicBool::new(true),
-            had_conflict: no(),
-            had_timeout: no(),
-            ended_by: Mutex::new(None),
-            was_ended: no(),
-            isolation: options.isolation.unwrap_or_default(),
-            is_read_only: options.read_only,
-        };
-        Transaction { shared: Arc::new(shared), durability, xid, has_ended: false, _handles: handles }
+        let durability = options.durability.unwrap_or(seat.env().durability);
+        let shared = Shared::of(seat.env(), txn, &options, kept);
+        Ok(Transaction { shared: Kept(Some(shared)), durability, xid, has_ended: false, leaves_nothing: false, seat })
     }
 
     /// Its id, never reused in the life of the environment.
@@ -201,13 +204,18 @@ impl Transaction {
     }
 
     /// Commits what [`Transaction::end`] has taken.
-    pub(crate) fn commit_ended(&self, mut txn: Box<Txn>, durability: Durability) -> Result<Committed, Error> {
+    pub(crate) fn commit_ended(&mut self, mut txn: Box<Txn>, durability: Durability) -> Result<Committed, Error> {
         if self.shared.is_untouched.load(Relaxed) {
             let tail = txn.engine().log.tail();
             txn.depend_on_commits_below(tail);
         }
         let committed = txn.commit_in_place(durability)?;
         let ticket = Ticket::new(committed.depends, || txn.engine_share().clone());
+        if self.leaves_nothing
+            && let Some(shared) = self.shared.0.take()
+        {
+            self.seat.keep(shared, txn);
+        }
         Ok(Committed { lsn: committed.lsn, ticket })
     }
 
@@ -227,8 +235,12 @@ impl Transaction {
 
     /// Takes the running transaction out, after calls of other threads; `None` if it has ended, by a conflict perhaps.
     pub(crate) fn end_unless_ended(&mut self) -> Result<Option<Box<Txn>>, Error> {
-        let txn = self.shared.hold()?.state.txn.take();
-        self.has_ended = true;
+        let mut held = self.shared.hold()?;
+        let txn = held.state.txn.take();
+        // Nobody changes it any more: whoever asks is told that the transaction has ended.
+        let leaves_nothing = held.state.is_as_new();
+        drop(held);
+        (self.has_ended, self.leaves_nothing) = (true, leaves_nothing);
         Ok(txn)
     }
 

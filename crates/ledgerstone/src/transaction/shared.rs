@@ -8,6 +8,7 @@ use ledgerstone_page::Xid;
 use ledgerstone_region::{Mutex, Share, SlotNo, TimedGuard, TimedMutex};
 use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
 
+use super::TransactionOptions;
 use super::savepoint::Point;
 use crate::Error;
 use crate::catalog::OwnTables;
@@ -62,6 +63,66 @@ pub(crate) struct State {
 /// A snapshot of a range, until the range or the transaction ends.
 pub(crate) type KeptView = Mutex<Option<View>>;
 
+impl Shared {
+    /// What a transaction that begins shares with its handles: in the memory of one that has ended, if that is there.
+    #[inline]
+    pub(super) fn of(
+        env: &Share<Inner>,
+        txn: Box<Txn>,
+        options: &TransactionOptions,
+        kept: Option<Arc<Shared>>,
+    ) -> Arc<Shared> {
+        let (owner, xid) = (txn.owner(), txn.xid());
+        let isolation = options.isolation.unwrap_or_default();
+        if let Some(mut kept) = kept
+            && let Some(shared) = Arc::get_mut(&mut kept)
+        {
+            // The rest is as new (S3 in `seat.rs`).
+            (shared.owner, shared.xid) = (owner, xid);
+            (shared.isolation, shared.is_read_only) = (isolation, options.read_only);
+            *shared.is_untouched.get_mut() = true;
+            shared.state.get_mut().txn = Some(txn);
+            return kept;
+        }
+        let no = || AtomicBool::new(false);
+        Arc::new(Shared {
+            env: env.clone(),
+            owner,
+            xid,
+            state: TimedMutex::new(State {
+                txn: Some(txn),
+                own: OwnTables::default(),
+                points: Vec::new(),
+                views: Vec::new(),
+            }),
+            refuses_writes: no(),
+            holder: AtomicU32::new(0),
+            is_doomed: no(),
+            is_untouched: AtomicBool::new(true),
+            had_conflict: no(),
+            had_timeout: no(),
+            ended_by: Mutex::new(None),
+            was_ended: no(),
+            isolation,
+            is_read_only: options.read_only,
+        })
+    }
+
+    /// True if nothing was noted here of the transaction that the next one would have to set right. Its state is not
+    /// looked at.
+    pub(super) fn is_as_new(&self) -> bool {
+        let flags = [&self.refuses_writes, &self.is_doomed, &self.had_conflict, &self.had_timeout, &self.was_ended];
+        flags.iter().all(|flag| !flag.load(Relaxed))
+    }
+}
+
+impl State {
+    /// True if there is nothing that the next transaction would have to set right.
+    pub(super) fn is_as_new(&self) -> bool {
+        self.txn.is_none() && self.points.is_empty() && self.views.is_empty() && self.own.is_as_new()
+    }
+}
+
 /// The state of a transaction, for one call.
 pub(crate) struct Held<'s> {
     pub state: TimedGuard<'s, State>,
@@ -87,6 +148,9 @@ impl Held<'_> {
     #[cold]
     fn end(&mut self) {
         self.state.txn = None;
+        if self.state.views.is_empty() {
+            return;
+        }
         self.state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
     }
 }

@@ -61,6 +61,8 @@ pub(crate) const SLOTS_AT_AT: usize = PREFIX_LEN_AT + 2;
 /// Where the fences begin.
 pub(crate) const FENCES_AT: usize = SLOTS_AT_AT + 2;
 pub(crate) const SLOT_BYTES: usize = 8;
+/// Bytes of a key that its slot has.
+const HEAD_BYTES: usize = 4;
 /// Bytes of a record before its key.
 pub(crate) const RECORD_HEADER_BYTES: usize = 2;
 /// Bytes of a child's page id.
@@ -109,13 +111,12 @@ pub const fn value_bytes_max(page_bytes: usize, key_len: usize) -> usize {
 /// The first four bytes as a number that orders as they do.
 #[inline]
 pub(crate) fn head_of(suffix: &[u8]) -> u32 {
-    match suffix.first_chunk::<4>() {
-        Some(four) => u32::from_be_bytes(*four),
-        None => {
-            let mut four = [0u8; 4];
-            four[..suffix.len()].copy_from_slice(suffix);
-            u32::from_be_bytes(four)
-        }
+    match *suffix {
+        [a, b, c, d, ..] => u32::from_be_bytes([a, b, c, d]),
+        [a, b, c] => u32::from_be_bytes([a, b, c, 0]),
+        [a, b] => u32::from_be_bytes([a, b, 0, 0]),
+        [a] => u32::from_be_bytes([a, 0, 0, 0]),
+        [] => 0,
     }
 }
 
@@ -459,17 +460,24 @@ impl<B: Bytes> Node<B> {
         while low < high {
             let middle = (low + high) / 2;
             let word = self.slot_word(middle);
-            let order = (word as u32).cmp(&head).then_with(|| {
-                let at = usize::from((word >> 32) as u16) + RECORD_HEADER_BYTES;
-                self.bytes.compare(at, usize::from((word >> 48) as u16), rest)
-            });
-            match order {
+            match (word as u32).cmp(&head).then_with(|| self.compare_rest(word, rest)) {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
             }
         }
         Err(low)
+    }
+
+    /// Compares the key of a slot, whose head is that of `rest`, with `rest`: both without the prefix.
+    #[inline]
+    fn compare_rest(&self, word: u64, rest: &[u8]) -> Ordering {
+        let key_len = usize::from((word >> 48) as u16);
+        if key_len <= HEAD_BYTES && rest.len() <= HEAD_BYTES {
+            return key_len.cmp(&rest.len()); // The heads have all of both, and zeros behind the shorter one.
+        }
+        let at = usize::from((word >> 32) as u16) + RECORD_HEADER_BYTES;
+        self.bytes.compare(at, key_len, rest)
     }
 
     /// The page id in a slot of an inner node.

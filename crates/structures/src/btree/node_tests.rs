@@ -271,6 +271,61 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     prop::collection::vec(step, 1..80)
 }
 
+/// Keys of which many begin alike, for as long as a head or longer, and many are the beginning of others.
+fn alike() -> impl Strategy<Value = Vec<u8>> {
+    let byte = || prop_oneof![Just(0u8), Just(1), Just(0xff)];
+    (prop::collection::vec(byte(), 0..4), any::<bool>(), prop::collection::vec(byte(), 0..6)).prop_map(
+        |(first, has_more, last)| {
+            let between: &[u8] = if has_more { b"same" } else { b"" };
+            [&first, between, &last].concat()
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_search_finds_what_a_look_at_all_keys_finds(
+        keys in prop::collection::btree_set(alike(), 1..100), probes in prop::collection::vec(alike(), 1..40),
+        level in 0u8..2, begins in prop_oneof![Just(&b""[..]), Just(&b"all of them"[..])],
+    ) {
+        let whole = |key: &Vec<u8>| [begins, key].concat();
+        let keys: Vec<Vec<u8>> = keys.iter().map(whole).collect();
+        let entry = |key| Entry { prefix: &[], suffix: key, header: 6, value: &[1; 6] };
+        let first = usize::from(level);
+        // Above the leaves, slot 0 has no key.
+        let entries: Vec<Entry<'_>> = [entry(&[][..])].into_iter().take(first)
+            .chain(keys.iter().map(|key| entry(key))).collect();
+        let args = FormatArgs { root: ROOT, level, link: PageId(0), low: &[], high: &[], entries }.write();
+        let mut buf = PageBuf::new(PAGE);
+        apply(&mut buf, OP_NODE_FORMAT, &args).unwrap();
+        let mut copy = vec![0; PAGE];
+        buf.words().copy_to(0, &mut copy);
+        let (node, of_copy) = (Node::new(buf.words()), Node::new(copy.as_slice()));
+        let probes = keys.iter().cloned().chain(probes.iter().map(whole)).chain(probes.iter().cloned());
+        for probe in probes {
+            let expected = keys.binary_search(&probe).map(|slot| slot + first).map_err(|slot| slot + first);
+            prop_assert_eq!(node.search(&probe), expected, "{:?}", probe);
+            prop_assert_eq!(of_copy.search(&probe), expected);
+        }
+    }
+
+    /// An optimistic reader sees bytes that never were a node.
+    #[test]
+    fn a_search_in_any_bytes_ends_at_a_slot(
+        fill in prop::collection::vec(any::<u64>(), 16..64), slots_at in any::<u16>(), probe in alike(),
+    ) {
+        let mut copy: Vec<u8> = fill.iter().cycle().flat_map(|word| word.to_le_bytes()).take(PAGE).collect();
+        copy[62..64].copy_from_slice(&slots_at.to_le_bytes());
+        let buf = PageBuf::from_bytes(&copy);
+        for found in [Node::new(buf.words()).search(&probe), Node::new(copy.as_slice()).search(&probe)] {
+            let (Ok(slot) | Err(slot)) = found;
+            prop_assert!(slot <= Node::new(buf.words()).count().max(1));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

@@ -14,7 +14,7 @@
 //! H4. A reader looks at no commit that was kept before its snapshot was taken (K3 in `kept.rs`).
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::fence;
+use std::sync::atomic::{AtomicU64, fence};
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId};
@@ -344,14 +344,17 @@ impl VersionStore {
         chunks.set(at + 2, name.head());
         let lens = u64::from(header) << 32 | (value.len() as u64) << 48;
         chunks.set(at + 3, u64::from(name.hash as u32) | lens);
-        let bytes = name.key.chunks(8).chain(value.chunks(8));
-        let words = (name.key.len().div_ceil(8) + value.len().div_ceil(8)) as u32;
-        if let Some(room) = chunks.words_in_chunk(at + ENTRY_WORDS, words) {
-            room.iter().zip(bytes).for_each(|(word, eight)| word.store(word_of(eight), Relaxed)); // As `Chunks::set`.
+        let key_words = name.key.len().div_ceil(8);
+        let words = key_words + value.len().div_ceil(8);
+        if let Some((key_room, value_room)) =
+            chunks.words_in_chunk(at + ENTRY_WORDS, words as u32).and_then(|room| room.split_at_checked(key_words))
+        {
+            put_words(key_room, name.key);
+            put_words(value_room, value);
             return;
         }
         let mut to = at + ENTRY_WORDS - 1;
-        for eight in bytes {
+        for eight in name.key.chunks(8).chain(value.chunks(8)) {
             to = chunks.after(to);
             chunks.set(to, word_of(eight));
         }
@@ -400,5 +403,19 @@ impl VersionStore {
     pub(super) fn entry_place(&self, at: u32) -> u32 {
         let left = CHUNK_WORDS - at % CHUNK_WORDS;
         if left >= ENTRY_WORDS { at } else { self.chunks.first_word(self.chunks.next(at / CHUNK_WORDS)) }
+    }
+}
+
+/// Stores bytes as words, of which there is room for all, with zeros behind the last byte. As [`Chunks::set`] does.
+#[inline]
+fn put_words(room: &[AtomicU64], bytes: &[u8]) {
+    let (whole, rest) = bytes.as_chunks::<8>();
+    for (word, eight) in room.iter().zip(whole) {
+        word.store(u64::from_le_bytes(*eight), Relaxed);
+    }
+    if !rest.is_empty()
+        && let Some(word) = room.get(whole.len())
+    {
+        word.store(word_of(rest), Relaxed);
     }
 }

@@ -150,7 +150,7 @@ impl Parts {
             keepers.add(log, Arc::clone(&keeper));
             workers.push(keeper);
         }
-        let tables = Known::new(self.engine.slots.count());
+        let tables = Known::new(&self.engine.slots);
         Ok(Inner {
             disk,
             directory: options.directory.clone(),
