@@ -78,7 +78,8 @@ fn a_segment_that_gets_no_later_name_is_removed() {
 #[test]
 fn a_segment_that_could_not_be_given_up_goes_with_the_next_call() {
     // Another name and the removal; the removal alone; what makes it durable; a look at the file.
-    let cases = [(3, vec![(Call::Name, 1), (Call::Name, 2)]), (0, vec![(Call::Name, 1)]), (0, vec![(Call::SyncDir, 1)])];
+    let cases =
+        [(3, vec![(Call::Name, 1), (Call::Name, 2)]), (0, vec![(Call::Name, 1)]), (0, vec![(Call::SyncDir, 1)])];
     for (spare_segments, refused) in cases.into_iter().chain([(3, vec![(Call::Open, 1)])]) {
         let sim = SimDisk::new();
         let disk = FaultDisk::new(Arc::new(sim.clone()));
