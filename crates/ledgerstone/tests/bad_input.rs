@@ -500,7 +500,7 @@ fn too_many_transactions_and_too_many_locks() {
     let table = txn.bytes("t").unwrap();
     (0..5000).for_each(|n| table.put(&key(n), b"v").unwrap());
     txn.abort().unwrap();
-    env.transact(|txn| (0..50).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
+    env.transact(|txn| (0..80).try_for_each(|no| txn.create_table(&format!("t{no}")).map(drop))).unwrap();
     let txns: Vec<_> = (0..14).map(|no| (format!("t{no}"), env.begin().unwrap())).collect();
     (0..500).for_each(|n| txns.iter().for_each(|(name, txn)| txn.bytes(name).unwrap().put(&key(n), b"v").unwrap()));
     txns.into_iter().for_each(|(_, txn)| drop(txn.commit().unwrap()));
@@ -509,7 +509,7 @@ fn too_many_transactions_and_too_many_locks() {
     // others go on.
     let txns: Vec<_> = (0..14).map(|_| env.begin().unwrap()).collect();
     let put = |no: usize, n: u64| txns[no].bytes(&format!("t{n}")).and_then(|table| table.put(&key(no as u64), b"w"));
-    let refused = (0..50).find_map(|n| (0..14).find_map(|no| put(no, n).err().map(|error| (no, n, error))));
+    let refused = (0..80).find_map(|n| (0..14).find_map(|no| put(no, n).err().map(|error| (no, n, error))));
     let (victim, count, error) = refused.expect("1024 locks are never all taken");
     assert!(matches!(error, Error::LockTableFull { .. }) && error.is_retryable(), "{error:?}");
     assert!(14 * 2 * count >= 1024, "an intention and a key in each of {count} tables");
@@ -571,6 +571,34 @@ fn transactions_of_the_library_find_a_slot_beside_as_many_as_may_run() {
             txn.commit().unwrap();
         }
     }
+}
+
+/// Nor do they take the slots of users' transactions, many as they may be. Those that find none of their own say so.
+#[test]
+fn calls_of_the_library_leave_users_their_transactions() {
+    fn verify(env: &Environment, depth: u32, inside: &mut dyn FnMut(u32)) -> Result<(), Error> {
+        let mut below = None;
+        let verified = env.verify_with(|_| {
+            if below.is_none() {
+                inside(depth);
+                below = Some(verify(env, depth + 1, inside));
+            }
+        });
+        verified.map(drop).and(below.unwrap_or(Ok(())))
+    }
+    let options = tiny().transaction_count_max(1).lock_timeout(Duration::ZERO);
+    let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
+    let mut deepest = 0;
+    let refused = verify(&env, 1, &mut |depth| {
+        deepest = depth;
+        let txn = env.begin().unwrap_or_else(|error| panic!("beside {depth} calls: {error}"));
+        assert_eq!(txn.bytes("t").unwrap().get(b"k").unwrap().unwrap(), b"v");
+        txn.commit().unwrap();
+    });
+    assert_eq!(deepest, 16, "so many have a slot");
+    assert!(matches!(refused, Err(Error::Busy)), "{refused:?}");
+    env.verify().unwrap();
 }
 
 #[test]

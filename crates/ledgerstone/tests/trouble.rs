@@ -5,11 +5,13 @@ mod common;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use common::*;
-use ledgerstone::{BackupOptions, Durability, Environment, Error, Lsn, TransactionOptions, Xid};
+use ledgerstone::{
+    BackupOptions, Durability, Environment, Error, GoingSegment, LogKeeper, Lsn, TransactionOptions, Xid,
+};
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, SimDisk};
 use ledgerstone_log::{ControlFile, Log, LogConfig, LogScan, NewRecord, RecordKind};
 use ledgerstone_page::{OpId, PageId};
@@ -164,34 +166,56 @@ fn a_log_that_has_filled_the_disk_is_given_up_when_it_refuses() {
 }
 
 /// Who keeps the log, and does something meanwhile.
-type Holder = (&'static str, fn(&Environment, &mut dyn FnMut()));
+type Holder = (&'static str, fn(&Environment, &AtomicBool, &mut dyn FnMut()));
 
-const HOLDERS: [Holder; 4] = [
-    ("a transaction", |env, meanwhile| {
+/// A keeper that needs nothing, and yet lets nothing go while the program says so.
+struct Holding(Arc<AtomicBool>);
+
+impl LogKeeper for Holding {
+    fn name(&self) -> String {
+        "holding".into()
+    }
+
+    fn needs_log_from(&self) -> Result<Option<Lsn>, Error> {
+        Ok(None)
+    }
+
+    fn log_goes(&self, _: &[GoingSegment]) -> Result<(), Error> {
+        if self.0.load(Relaxed) { Err(Error::user("not yet")) } else { Ok(()) }
+    }
+}
+
+const HOLDERS: [Holder; 5] = [
+    ("a transaction", |env, _, meanwhile| {
         let txn = env.begin().unwrap();
         txn.bytes("t").unwrap().put(b"held", b"1").unwrap();
         meanwhile();
         txn.abort().unwrap();
     }),
-    ("a prepared transaction", |env, meanwhile| {
+    ("a prepared transaction", |env, _, meanwhile| {
         let txn = env.begin().unwrap();
         txn.bytes("t").unwrap().put(b"held", b"1").unwrap();
         let prepared = txn.prepare(b"global").unwrap();
         meanwhile();
         prepared.abort().unwrap();
     }),
-    ("a feed", |env, meanwhile| {
+    ("a feed", |env, _, meanwhile| {
         drop(env.named_changes("far behind").unwrap());
         meanwhile();
         env.forget_changes("far behind").unwrap();
     }),
-    ("a backup", |env, meanwhile| {
+    ("a backup", |env, _, meanwhile| {
         let mut meanwhile = Some(meanwhile);
         let progress = &mut |_| {
             meanwhile.take().into_iter().for_each(|meanwhile| meanwhile());
             ControlFlow::Continue(())
         };
         env.backup_to(&mut Vec::new(), BackupOptions::default(), progress).unwrap();
+    }),
+    ("a keeper that is told", |_, is_held, meanwhile| {
+        is_held.store(true, Relaxed);
+        meanwhile();
+        is_held.store(false, Relaxed);
     }),
 ];
 
@@ -201,12 +225,14 @@ fn a_full_disk_takes_writes_again_as_soon_as_nobody_keeps_the_log() {
     const SECOND_NS: u64 = 1_000_000_000;
     for (who, hold) in HOLDERS {
         let simulated = Scheduler::run(7, || {
-            let disk = SimDisk::new();
-            let env = open(&disk).unwrap();
+            let (disk, is_held) = (SimDisk::new(), Arc::new(AtomicBool::new(false)));
+            let holding = Arc::clone(&is_held);
+            let options = tiny().log_keeper(move |_| Ok(Arc::new(Holding(Arc::clone(&holding)))));
+            let env = options.open_on(Arc::new(disk.clone())).unwrap();
             env.transact(|txn| txn.bytes_or_create("t")?.put(b"k", b"v")).unwrap();
             env.checkpoint().unwrap();
             let put = |n: u64| env.transact(|txn| txn.bytes("t")?.put(b"k", &[n as u8; 500]));
-            hold(&env, &mut || {
+            hold(&env, &is_held, &mut || {
                 disk.no_space_after(disk.used_bytes() + (300 << 10));
                 until_refused(who, put);
                 let before = env.stat().unwrap().checkpoint_count;

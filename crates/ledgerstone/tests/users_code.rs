@@ -28,6 +28,7 @@ use common::number::{NUMBER, Number, add};
 use common::{tiny, within};
 use ledgerstone::{Durability, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
+use ledgerstone_region::sync::{self, Scheduler};
 use told::{TOLD, Told};
 
 type Does = Arc<dyn Fn() + Send + Sync>;
@@ -255,23 +256,27 @@ fn call_here(what: &str, calls: Vec<Call>, must_be_busy: bool) {
 
 /// Makes each call from a thread of its own, while the closure waits for them all.
 fn call_elsewhere(what: &str, calls: Vec<Call>, must_be_busy: bool) {
-    std::thread::scope(|scope| {
-        let threads: Vec<_> = calls
-            .into_iter()
-            .map(|call| {
-                scope.spawn(move || {
-                    let name = call.name;
-                    let answer = call.run();
-                    let said = format!("{name} in {what}, from another thread: {answer:?}");
-                    assert!(!matches!(answer, Err(Error::Corrupt { .. } | Error::Failed { .. })), "{said}");
-                    assert!(!must_be_busy || matches!(answer, Err(Error::Busy)), "{said}");
-                })
+    let threads: Vec<_> = calls
+        .into_iter()
+        .map(|call| {
+            let what = what.to_owned();
+            sync::spawn("call", move || {
+                let name = call.name;
+                let answer = call.run();
+                let said = format!("{name} in {what}, from another thread: {answer:?}");
+                assert!(!matches!(answer, Err(Error::Corrupt { .. } | Error::Failed { .. })), "{said}");
+                assert!(!must_be_busy || matches!(answer, Err(Error::Busy)), "{said}");
             })
-            .collect();
-        for thread in threads {
-            thread.join().unwrap_or_else(|panic| resume_unwind(panic));
-        }
-    });
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap_or_else(|panicked| panicked.resume());
+    }
+}
+
+/// Runs `f` where waits take no time: most of what is called elsewhere waits until it is refused.
+fn in_no_time(what: &'static str, f: impl FnOnce() + Send + 'static) {
+    within(60, what, move || Scheduler::run(1, f).unwrap_or_else(|stuck| panic!("{what}: {stuck}")));
 }
 
 /// Runs `f` for each at the same time: nearly all of it is waiting.
@@ -302,7 +307,7 @@ fn once(hook: &Hook, does: impl FnOnce() + Send + 'static) -> Arc<AtomicU32> {
 fn every_call_inside_a_closure_of_a_transaction_is_answered() {
     at_once(INSIDE, |&(name, call)| {
         for elsewhere in [false, true] {
-            within(60, name, move || {
+            in_no_time(name, move || {
                 let hook = Hook::default();
                 let env = environment(&hook);
                 let running = Arc::new(env.begin().unwrap());
@@ -332,7 +337,7 @@ fn every_call_inside_a_closure_of_a_transaction_is_answered() {
 fn every_call_inside_a_callback_of_the_environment_is_answered() {
     at_once(OUTSIDE, |&(name, call)| {
         for elsewhere in [false, true] {
-            within(60, name, move || {
+            in_no_time(name, move || {
                 let hook = Hook::default();
                 let env = environment(&hook);
                 let (of_environment, again) = (calls::of_environment(&env), env.clone());

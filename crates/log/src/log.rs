@@ -122,6 +122,7 @@ impl Log {
         state.zeroed_limit.store(end + config.buffer_bytes / 2, SeqCst);
         state.prepared_end.store(prepared_end, SeqCst);
         state.oldest.store(oldest.max(FIRST_LSN.0), SeqCst);
+        state.gone_below.store(oldest, SeqCst);
 
         let seal = Seal::new(config.env_id, config.incarnation);
         let mut eras: Vec<_> =
@@ -299,7 +300,7 @@ impl Log {
     /// for later, or are removed. Waits for the device. Returns how many segments were given up.
     ///
     /// # Errors
-    /// A failure of the disk. The next call gives up the rest.
+    /// A failure of the disk. The next call goes on with the segment at which this one failed, whatever its `lsn`.
     pub fn recycle_before(&self, lsn: Lsn) -> Result<u64, LogError> {
         self.check_failed()?;
         let state = &*self.state;
@@ -309,11 +310,13 @@ impl Log {
         loop {
             // Into the gate for each: a claim that waits for a segment waits for one of these, not for all.
             let _inside = gate::enter(&state.segments_gate);
-            let start = self.segments.start_of(state.oldest.load(Relaxed));
-            if start + bytes > limit {
-                return Ok(count);
-            }
-            {
+            let start = state.gone_below.load(Relaxed);
+            // If a call before has failed at it, it goes first: none may be missing behind it (F8).
+            let is_again = start < self.segments.start_of(state.oldest.load(Relaxed));
+            if !is_again {
+                if start + bytes > limit {
+                    return Ok(count);
+                }
                 let pins = self.pins.lock();
                 if pins.low(limit, state.tail.load(SeqCst)) < start + bytes {
                     return Ok(count);
@@ -321,18 +324,19 @@ impl Log {
                 // Readers are refused before the bytes are gone.
                 state.oldest.store(start + bytes, SeqCst);
             }
-            self.give_up(start)?;
+            self.give_up(start, is_again)?;
+            state.gone_below.store(start + bytes, SeqCst);
             count += 1;
         }
     }
 
-    /// In the gate of segments.
-    fn give_up(&self, start: u64) -> Result<(), LogError> {
+    /// In the gate of segments. `is_again`: it may be gone already, and only that not be durable.
+    fn give_up(&self, start: u64, is_again: bool) -> Result<(), LogError> {
         let state = &*self.state;
         let bytes = self.segments.segment_bytes();
         let prepared_end = state.prepared_end.load(Relaxed);
         let ahead = prepared_end.saturating_sub(self.segments.start_of(state.tail.load(Relaxed)) + bytes) / bytes;
-        let is_wanted = ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0;
+        let is_wanted = !is_again && ahead < self.spare_segments && prepared_end + bytes <= LSN_LIMIT.0;
         let is_renamed = is_wanted
             && self.segments.file(start)?.len()? >= bytes
             && match self.segments.recycle(start, prepared_end) {
@@ -344,7 +348,10 @@ impl Log {
             self.name_segments_below(prepared_end + bytes)?;
             state.prepared_end.store(prepared_end + bytes, SeqCst);
         } else {
-            self.segments.remove(start)?;
+            match self.segments.remove(start) {
+                Err(error) if is_again && error.is_not_found() => {}
+                removed => removed?,
+            }
             self.disk.sync_dir(LOG_DIR)?; // F8
         }
         Ok(())
@@ -426,8 +433,7 @@ impl Log {
             group_count_max: state.group_count_max.load(Relaxed),
             claim_wait_count: state.claim_wait_count.load(Relaxed),
             claimed_bytes: state.claim_head.load(SeqCst).saturating_sub(tail),
-            segment_count: (state.prepared_end.load(Relaxed) - self.segments.start_of(state.oldest.load(Relaxed)))
-                / bytes,
+            segment_count: (state.prepared_end.load(Relaxed) - state.gone_below.load(Relaxed)) / bytes,
         }
     }
 }

@@ -31,7 +31,8 @@ shared! {
         pub oldest: AtomicU64,
         /// Not 0: the log has failed.
         pub failed: AtomicU64,
-        pub pad_limits: AtomicU64,
+        /// Where the oldest segment that is there begins: that of `oldest`, unless the disk refused to give some up.
+        pub gone_below: AtomicU64,
 
         /// A `FlushState`.
         pub flush: AtomicU64,

@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use kit::*;
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, Open, SimDisk};
-use ledgerstone_log::{ControlState, LOG_DIR, LogError, check_segments, segment_name, segment_start, tidy_segments};
+use ledgerstone_log::{
+    ControlState, LOG_DIR, Log, LogConfig, LogError, check_segments, segment_name, segment_start, tidy_segments,
+};
 
 /// Appends and flushes until something is refused; how often it was not.
-fn run(log: &ledgerstone_log::Log) -> (u64, Option<LogError>) {
+fn run(log: &Log) -> (u64, Option<LogError>) {
     for no in 0..200 {
         if let Err(error) = append_one(log, no, 1000).and_then(|lsn| log.flush_to(lsn)) {
             return (no, Some(error));
@@ -69,6 +71,39 @@ fn a_segment_that_gets_no_later_name_is_removed() {
     starts.sort_unstable();
     assert_eq!(Some(&log.oldest_lsn().0), starts.first(), "{starts:?}");
     assert!(starts.is_sorted_by(|a, b| a + SEGMENT_BYTES == *b), "{starts:?}");
+}
+
+/// Nor is it forgotten if the disk refuses to remove it, too, or to make that durable. The next call begins with it, so
+/// that none is missing behind it.
+#[test]
+fn a_segment_that_could_not_be_given_up_goes_with_the_next_call() {
+    // Another name and the removal; the removal alone; what makes it durable; a look at the file.
+    let cases =
+        [(3, vec![(Call::Name, 1), (Call::Name, 2)]), (0, vec![(Call::Name, 1)]), (0, vec![(Call::SyncDir, 1)])];
+    for (spare_segments, refused) in cases.into_iter().chain([(3, vec![(Call::Open, 1)])]) {
+        let sim = SimDisk::new();
+        let disk = FaultDisk::new(Arc::new(sim.clone()));
+        let log = Log::open(LogConfig { spare_segments, ..config(Arc::new(disk.clone())) }).unwrap();
+        for no in 0..200 {
+            append_one(&log, no, 1000).unwrap();
+            log.flush().unwrap();
+        }
+        let before = log.stat().segment_count;
+        for (call, nth) in &refused {
+            disk.add(Fault::at(*call, *nth, Harm::Fail(DiskErrorKind::NoSpace)));
+        }
+        let error = log.recycle_before(log.durable_lsn()).unwrap_err();
+        assert!(matches!(&error, LogError::Disk(error) if error.is_no_space()), "{refused:?}: {error}");
+        assert_eq!((disk.hits(), log.stat().segment_count), (refused.len() as u64, before));
+        let given_up = log.recycle_before(log.oldest_lsn()).unwrap();
+        assert_eq!(given_up, 1, "{refused:?}: it alone, since nothing else may go");
+        log.recycle_before(log.durable_lsn()).unwrap();
+        let mut starts: Vec<u64> = sim.list(LOG_DIR).unwrap().iter().filter_map(|name| segment_start(name)).collect();
+        starts.sort_unstable();
+        assert_eq!(Some(&(log.oldest_lsn().0 / SEGMENT_BYTES * SEGMENT_BYTES)), starts.first(), "{starts:?}");
+        assert!(starts.is_sorted_by(|a, b| a + SEGMENT_BYTES == *b), "{starts:?}");
+        assert_eq!(log.stat().segment_count, starts.len() as u64);
+    }
 }
 
 /// An old segment that somebody has cut is not used again: it would lack bytes when the next crash comes.

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_page::PageId;
+use ledgerstone_page::{PageId, TableId};
 use ledgerstone_structures::{Direction, Read, TreeError};
 use ledgerstone_txn::Durability;
 use proptest::prelude::*;
-use stack::{Stack, TABLE, read};
+use stack::{Stack, TABLE, TO_FREE, read};
 
 #[test]
 fn what_was_put_can_be_read_after_many_splits() {
@@ -849,4 +849,104 @@ fn many_small_values_are_freed_in_few_transactions() {
     assert!(stack.space.allocated_count().unwrap() < used - 1_000);
     assert!(turn_count < 50, "{turn_count} transactions for 500 values");
     assert_eq!(stack.check(&[&tree]).blob_count, 0);
+}
+
+/// Users may want the table, and would wait for the housekeeper.
+#[test]
+fn a_turn_never_locks_a_whole_table_however_many_leaves_it_locks() {
+    const ESCALATE_AFTER: u32 = 5;
+    let stack = Stack::locking_pages_up_to(ESCALATE_AFTER);
+    let tree = stack.tree();
+    let key = |n: u64| n.to_be_bytes();
+    stack.run(|txn| (0..3000).for_each(|n| assert!(!tree.put(txn, &key(n), &[1; 200]).unwrap())));
+    let sparse = |n: &u64| n % 150 > 0;
+    stack.run(|txn| (0..3000).filter(sparse).for_each(|n| assert!(tree.delete(txn, &key(n)).unwrap())));
+    let before = stack.check(&[&tree]).pages.len();
+    let mut turn = stack.to_free.begin_turn().unwrap();
+    let purged = tree.purge(&mut turn).unwrap();
+    assert!(purged.page_count > 100, "{purged:?} of {before} pages");
+    assert!(turn.lock_count() > u64::from(ESCALATE_AFTER) * 8, "{}", turn.lock_count());
+    assert_eq!(turn.table_mode(TABLE), Some(Mode::IX));
+    turn.commit(Durability::Volatile).unwrap();
+    stack.check(&[&tree]);
+}
+
+/// The most log that one of the reclaimer's transactions writes, and how many there are.
+fn turns(stack: &Stack) -> (u64, u32) {
+    let (mut log_at, mut longest, mut count) = (stack.engine.log.tail(), 0, 0);
+    let mut turn = || {
+        let now = stack.engine.log.tail();
+        (longest, count) = (longest.max(now.0 - log_at.0), count + 1);
+        log_at = now;
+        assert_eq!(stack.engine.table.first_lsn_low(), None, "a turn has ended");
+        true
+    };
+    assert!(stack.to_free.reclaim_in_turns(&mut turn).unwrap());
+    (longest.max(stack.engine.log.tail().0 - log_at.0), count)
+}
+
+/// A value in many pieces takes many steps to free, as a large tree does.
+#[test]
+fn a_large_value_in_pieces_is_freed_in_many_transactions() {
+    for drops_tree in [false, true] {
+        let stack = Stack::new();
+        let tree = stack.tree();
+        let small = |n: u64| n.to_be_bytes();
+        stack.run(|txn| (0..3000).for_each(|n| assert!(!tree.put(txn, &small(n), &[1; 3_000]).unwrap())));
+        // Every second page is free now.
+        stack.run(|txn| (0..3000).step_by(2).for_each(|n| assert!(tree.delete(txn, &small(n)).unwrap())));
+        stack.to_free.reclaim().unwrap();
+        let other = stack.tree_of(TableId(11));
+        let before = stack.space.allocated_count().unwrap();
+        stack.run(|txn| other.put(txn, b"large", &vec![7; 1_400 * 4_000]).unwrap());
+        assert!(stack.space.allocated_count().unwrap() > before + 1_300);
+        stack.run(|txn| {
+            if drops_tree {
+                txn.lock_table(TableId(11), Mode::X).unwrap();
+                stack.to_free.defer_tree(txn, other.root()).unwrap();
+            } else {
+                assert!(other.delete(txn, b"large").unwrap());
+            }
+        });
+        let (longest, count) = turns(&stack);
+        assert!(longest < 256 << 10, "a transaction has written {longest} bytes of log");
+        assert!((2..20).contains(&count), "{count} transactions");
+        assert_eq!(stack.space.allocated_count().unwrap(), before - u64::from(drops_tree));
+        let left = [&tree, &other];
+        stack.check(&left[..if drops_tree { 1 } else { 2 }]);
+    }
+}
+
+/// What many frees leave behind is taken away in many transactions as well.
+#[test]
+fn a_long_list_of_frees_is_purged_in_many_transactions() {
+    let stack = Stack::new();
+    let tree = stack.tree();
+    stack.run(|txn| tree.put(txn, b"k", &[1; 9_000]).unwrap());
+    // In descending order, which leaves pages half full.
+    let entry = |n: u64| [&[4][..], &(n + (1 << 20)).to_be_bytes()].concat();
+    stack.run(|txn| {
+        let entries = stack.to_free.tree();
+        let of_this = [&txn.xid().0.to_le_bytes()[..], &[0]].concat();
+        txn.lock_table(TO_FREE, Mode::IX).unwrap();
+        (0..100_000).rev().for_each(|n| assert!(!entries.put(txn, &entry(n), &of_this).unwrap()));
+        (0..100_000).for_each(|n| assert!(entries.delete(txn, &entry(n)).unwrap()));
+        tree.delete(txn, b"k").unwrap();
+    });
+    let page_count = |stack: &Stack| stack.to_free.tree().check().unwrap().pages.len();
+    let before = page_count(&stack);
+    assert!(before > 1_024, "{before} pages");
+    // One that is to end does so after some, and the next goes on.
+    assert!(stack.to_free.reclaim_in_turns(&mut || false).unwrap());
+    assert!(page_count(&stack) > 8);
+    let mut count = 1;
+    while page_count(&stack) > 8 {
+        let log_at = stack.engine.log.tail();
+        stack.to_free.reclaim_in_turns(&mut || false).unwrap();
+        let longest = stack.engine.log.tail().0 - log_at.0;
+        assert!(longest < 1 << 20, "a transaction has written {longest} bytes of log");
+        count += 1;
+        assert!(count < 20, "it does not go on");
+    }
+    stack.check(&[&tree]);
 }

@@ -12,7 +12,7 @@ use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{Log, LogConfig, LogError};
 use ledgerstone_op::Registry;
 use ledgerstone_region::{Region, SlotTable};
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, TxnTable, VersionStore};
+use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
 
 /// Bytes of memory that a frame takes beside its page, at most.
 const FRAME_BYTES: u64 = 200;
@@ -110,7 +110,8 @@ impl EngineKit {
             policy: Policy::Clock,
         })?;
         let count = self.transaction_count;
-        let locks = LockConfig { owners: count, locks_max: self.lock_count, buckets: 4096, ..LockConfig::default() };
+        let owners = count + OWN_SLOT_COUNT;
+        let locks = LockConfig { owners, locks_max: self.lock_count, buckets: 4096, ..LockConfig::default() };
         Ok(Engine::new(EngineParts {
             locks: Arc::new(LockTable::create(&region, locks).expect("memory for locks")),
             table: TxnTable::create(&region, count).expect("memory for transactions"),

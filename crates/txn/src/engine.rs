@@ -12,17 +12,21 @@ use ledgerstone_lock::{LockManager, LockName, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Mutex, PerSlot, Region, RegionError, RwLock, Share, SlotNo, SlotTable};
+use ledgerstone_region::{Mutex, PerSlot, Region, RegionError, RwLock, Share, SlotNo, SlotTable, sync};
 
 use crate::begins::Begins;
 use crate::locks;
-use crate::table::OWN_SLOT_COUNT;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
 use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 
 /// Why a closed environment has failed.
 const CLOSED: &str = "the environment was closed";
+
+/// How long the library's own transactions wait for one of their slots, at least.
+const SLOT_WAIT_NS_MIN: u64 = 2_000_000_000;
+/// How often they look meanwhile. There are so many slots that it hardly ever comes to that.
+const SLOT_LOOK_NS: u64 = 1_000_000;
 
 /// The parts of an [`Engine`]. The code that opens an environment builds them bottom up.
 pub struct EngineParts {
@@ -137,14 +141,30 @@ impl Engine {
         self.undos.read().get(&op).cloned().ok_or(TxnError::NoLogicalUndo { op, lsn })
     }
 
-    /// Begins a transaction of the library's own, for which [`OWN_SLOT_COUNT`] slots are kept.
+    /// Begins a transaction of the library's own, for which [`OWN_SLOT_COUNT`](crate::OWN_SLOT_COUNT) slots are kept.
+    /// Takes none of users' transactions. If all are taken, waits for one: at least for seconds, however short users
+    /// wait for locks. Hold no latch.
     ///
     /// # Errors
-    /// The environment has failed, or all slots are taken.
+    /// The environment has failed, or all slots stay taken.
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
         self.check()?;
         self.thread()?;
-        Engine::begin_in(&Share::new(Arc::clone(self)), 0, 0, Xid::NONE)
+        let claimed = self.table.claim_own().or_else(|_| self.wait_for_own_slot())?;
+        Engine::begin_in(&Share::new(Arc::clone(self)), claimed, false, Xid::NONE)
+    }
+
+    #[cold]
+    fn wait_for_own_slot(&self) -> Result<(u32, Xid), TxnError> {
+        let (began_ns, wait_ns) = (sync::now_ns(), self.settings.lock_timeout_ns.max(SLOT_WAIT_NS_MIN));
+        loop {
+            self.check()?;
+            match self.table.claim_own() {
+                Err(full) if sync::now_ns().saturating_sub(began_ns) >= wait_ns => return Err(full),
+                Err(_) => sync::sleep_ns(SLOT_LOOK_NS),
+                claimed => return claimed,
+            }
+        }
     }
 
     /// Begins a transaction of the user's, in a slot that is not kept for the library's own. It is as old as
@@ -155,11 +175,11 @@ impl Engine {
     /// The transaction holds a clone of `engine`. So who begins many has a share for each thread.
     ///
     /// # Errors
-    /// As [`Engine::begin`].
+    /// The environment has failed, or all slots are taken.
     pub fn begin_aged(engine: &Share<Engine>, age: Xid) -> Result<Txn, TxnError> {
         engine.check()?;
         let hint = u32::from(engine.thread()?.0); // Neighbours in time do not look at the same slots.
-        Engine::begin_in(engine, OWN_SLOT_COUNT, hint, age)
+        Engine::begin_in(engine, engine.table.claim(hint)?, true, age)
     }
 
     /// Begins a transaction of the user's in the place of one that has ended. So nothing is allocated, and no reference
@@ -174,20 +194,20 @@ impl Engine {
         assert!(ended.ended && !ended.is_prepared, "transaction {} has not ended", ended.xid());
         ended.engine.check()?;
         let hint = u32::from(ended.engine.thread()?.0);
-        let (no, xid) = ended.engine.claim_slot(OWN_SLOT_COUNT, hint, age)?;
+        let claimed = ended.engine.table.claim(hint)?;
+        let (no, xid) = ended.engine.enter_slot(claimed, true, age)?;
         ended.renew(no, xid);
         Ok(())
     }
 
-    fn begin_in(engine: &Share<Engine>, first_slot: u32, hint: u32, age: Xid) -> Result<Txn, TxnError> {
-        let (no, xid) = engine.claim_slot(first_slot, hint, age)?;
+    fn begin_in(engine: &Share<Engine>, claimed: (u32, Xid), is_users: bool, age: Xid) -> Result<Txn, TxnError> {
+        let (no, xid) = engine.enter_slot(claimed, is_users, age)?;
         Ok(Txn::new(engine.clone(), no, xid))
     }
 
     #[inline]
-    fn claim_slot(&self, first_slot: u32, hint: u32, age: Xid) -> Result<(u32, Xid), TxnError> {
-        let (no, xid) = self.table.claim(first_slot, hint)?;
-        if !self.begins.may_begin(first_slot > 0) {
+    fn enter_slot(&self, (no, xid): (u32, Xid), is_users: bool, age: Xid) -> Result<(u32, Xid), TxnError> {
+        if !self.begins.may_begin(is_users) {
             self.table.free(no);
             return Err(TxnError::Failed { why: CLOSED.into() });
         }

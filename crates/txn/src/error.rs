@@ -17,6 +17,12 @@ pub enum TxnError {
         /// Slots there are.
         slots: u32,
     },
+    /// Every slot that is kept for the library's own transactions has been taken for long.
+    #[error("all {slots} slots of the library's own transactions are in use; end a long call such as a verification")]
+    OwnSlotsTaken {
+        /// Slots there are.
+        slots: u32,
+    },
     /// Every slot for a snapshot is taken.
     #[error("all {slots} snapshot slots are in use; close a snapshot first")]
     TooManySnapshots {

@@ -97,6 +97,8 @@ pub(crate) struct HeldTables {
     /// share.
     keys: u32,
     look_from: u32,
+    /// No table is locked whole for its key locks ([`Txn::never_lock_whole_tables`]).
+    never_whole: bool,
 }
 
 struct HeldTable {
@@ -113,8 +115,8 @@ struct HeldTable {
 /// transaction's share. So many are given up together, if there are as many, when the lock table is full.
 const KEYS_BETWEEN_TRIES: u32 = 64;
 
-/// Tables used by others, too, that a transaction tries to lock whole before it is refused a lock. Each try can take
-/// nodes for the intentions of the others, of which there are few left.
+/// Tables used by others, too, that a transaction tries to lock whole while there are locks left. Each try can take
+/// nodes for the intentions of the others. A transaction that would be refused otherwise tries all of its tables.
 const SHARED_TABLES_TRIED_MAX: u32 = 8;
 
 impl HeldTables {
@@ -163,7 +165,8 @@ impl HeldTables {
                 place
             }
             None => {
-                self.held.push(HeldTable { table, mode, keys: 0, try_from: 0, wrote: false });
+                let try_from = if self.never_whole { u32::MAX } else { 0 };
+                self.held.push(HeldTable { table, mode, keys: 0, try_from, wrote: false });
                 self.number();
                 self.held.len() - 1
             }
@@ -182,15 +185,15 @@ impl HeldTables {
     }
 
     /// The tables with at least `keys_min` locks on their keys, and how many those are; those with most come first. The
-    /// last ones are left out if there are more than can be needed.
-    fn with_most_keys(&self, keys_min: u32) -> Vec<(u32, TableId)> {
-        const COUNT_MAX: usize = (KEYS_BETWEEN_TRIES + SHARED_TABLES_TRIED_MAX) as usize;
+    /// last ones are left out if there are more than can be needed where `shared_max` of them cannot be had.
+    fn with_most_keys(&self, keys_min: u32, shared_max: u32) -> Vec<(u32, TableId)> {
+        let count_max = KEYS_BETWEEN_TRIES.saturating_add(shared_max) as usize;
         let held = self.held.iter().filter(|held| held.keys >= keys_min);
         let mut tables: Vec<(u32, TableId)> = held.map(|held| (held.keys, held.table)).collect();
         let order = |&(keys, table): &(u32, TableId)| (Reverse(keys), table);
-        if tables.len() > COUNT_MAX {
-            tables.select_nth_unstable_by_key(COUNT_MAX, order);
-            tables.truncate(COUNT_MAX);
+        if tables.len() > count_max {
+            tables.select_nth_unstable_by_key(count_max, order);
+            tables.truncate(count_max);
         }
         tables.sort_unstable_by_key(order);
         tables
@@ -261,6 +264,12 @@ impl Txn {
     /// run again. Without this call, the transaction waits for locks.
     pub fn avoid_deadlocks(&mut self) {
         self.engine.locks.avoid_deadlocks(OwnerNo(self.chain.no));
+    }
+
+    /// Keeps its locks on keys and pages, however many they come to be: for housekeeping, which nobody should have to
+    /// wait for. Where the lock table is full, it is refused. Called before its first lock.
+    pub fn never_lock_whole_tables(&mut self) {
+        (self.tables.never_whole, self.tables.look_from) = (true, u32::MAX);
     }
 
     /// Gives up what nobody may hold while it waits for a lock, says what a rollback would cost, and returns the
@@ -539,7 +548,7 @@ impl Txn {
             return Ok(self.covers(table, mode));
         }
         if has_used_its_share {
-            self.make_room(KEYS_BETWEEN_TRIES)?;
+            self.make_room(KEYS_BETWEEN_TRIES, SHARED_TABLES_TRIED_MAX)?;
         }
         Ok(self.has_many(keys) && self.escalates_if_free(table, mode)?)
     }
@@ -612,7 +621,10 @@ impl Txn {
     #[cold]
     #[inline(never)]
     fn find_room(&mut self, at_hand: Option<TableId>, full: LockError) -> Result<(), TxnError> {
-        if self.make_room(1)? > 0 {
+        if self.tables.never_whole {
+            return Err(full.into());
+        }
+        if self.make_room(1, u32::MAX)? > 0 {
             return Ok(());
         }
         if let Some(table) = at_hand.filter(|&table| self.tables.keys_of(table) > 0) {
@@ -625,12 +637,13 @@ impl Txn {
     }
 
     /// Locks tables whole that have at least `keys_min` key locks, where that needs no waiting, and gives their key
-    /// locks up. Those with most come first, until enough were given up. Returns how many those were.
+    /// locks up. Those with most come first, until enough were given up, or `shared_max` could not be had. Returns how
+    /// many key locks those were.
     #[cold]
-    fn make_room(&mut self, keys_min: u32) -> Result<u32, TxnError> {
+    fn make_room(&mut self, keys_min: u32, shared_max: u32) -> Result<u32, TxnError> {
         let (mut given_up, mut shared_count) = (0, 0);
-        for (_, table) in self.tables.with_most_keys(keys_min) {
-            if given_up >= KEYS_BETWEEN_TRIES || shared_count == SHARED_TABLES_TRIED_MAX {
+        for (_, table) in self.tables.with_most_keys(keys_min, shared_max) {
+            if given_up >= KEYS_BETWEEN_TRIES || shared_count == shared_max {
                 break;
             }
             match self.try_lock_table(table, self.tables.whole(table)) {

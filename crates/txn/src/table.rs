@@ -7,7 +7,7 @@
 //!     last record is appended. A checkpoint reads the tail first and the slots afterwards, all sequentially
 //!     consistent. Either it sees the mark, or every record of the transaction has an LSN at or above that tail.
 //! T2. Slots beyond the highest ever taken are not looked at: a transaction that takes one says so before it marks
-//!     anything.
+//!     anything. The last slots, which are seldom taken, are counted by themselves.
 //! T3. `state` leaves `FREE` by compare-exchange only; the winner writes the rest.
 //! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
 //!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the
@@ -22,6 +22,7 @@
 //!     begins. The first conflict of a slot may still go by a block that was taken earlier. A transaction that is run
 //!     again keeps its age, so none gives way for ever.
 
+use std::ops::Range;
 use std::sync::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
@@ -76,12 +77,19 @@ pub mod state {
     pub const PREPARED: u32 = 4;
 }
 
-/// Where beside the next id stands how many slots were ever taken (T2).
+/// Where beside the next id stands how many slots were ever taken (T2): of all but the last ones, and of those.
 const USED: usize = 1;
+const LAST_USED: usize = 2;
 
 /// Slots that only transactions of the library's own take: the housekeeper's, a compaction's, a look at the catalog.
-/// However many transactions of users run, these begin. An environment has so many slots more than it was asked for.
-pub const OWN_SLOT_COUNT: u32 = 4;
+/// However many transactions of users run, these begin. However many of these run, so do users' transactions. An
+/// environment has so many slots more than it was asked for.
+pub const OWN_SLOT_COUNT: u32 = OWN_FIRST + OWN_LAST;
+/// So many of them are the first of all, and are enough nearly always. Each that was ever taken is looked at for each
+/// snapshot.
+const OWN_FIRST: u32 = 4;
+/// The others are the last of all.
+const OWN_LAST: u32 = 12;
 
 /// Ids in a block (T5).
 const BLOCK_IDS: u64 = 32;
@@ -98,12 +106,13 @@ pub struct TxnTable {
 }
 
 impl TxnTable {
-    /// Allocates a table of `count` slots in `region`.
+    /// Allocates a table in `region` for `users_count` transactions of users, and the library's own.
     ///
     /// # Errors
     /// The region is too small.
-    pub fn create(region: &Region, count: u32) -> Result<TxnTable, RegionError> {
-        let slots = region.handle_slice(region.alloc::<TxnSlot>(u64::from(count), 64)?)?;
+    pub fn create(region: &Region, users_count: u32) -> Result<TxnTable, RegionError> {
+        let count = u64::from(users_count) + u64::from(OWN_SLOT_COUNT);
+        let slots = region.handle_slice(region.alloc::<TxnSlot>(count, 64)?)?;
         let next_xid = region.handle_slice(region.alloc::<AtomicU64>(8, 64)?)?;
         next_xid[0].store(1, Relaxed);
         Ok(TxnTable { slots, next_xid })
@@ -121,9 +130,26 @@ impl TxnTable {
         &self.slots[no as usize]
     }
 
-    /// Takes a free slot of those from `first` on, looking from `hint` on, and gives it the next [`Xid`].
-    pub(crate) fn claim(&self, first: u32, hint: u32) -> Result<(u32, Xid), TxnError> {
-        let count = self.slot_count().saturating_sub(first);
+    /// The first of the last slots, which the library's own transactions take when the first ones are taken.
+    fn last_slots(&self) -> u32 {
+        self.slot_count() - OWN_LAST
+    }
+
+    /// Takes a free slot of users' for one of their transactions, looking from `hint` on, and gives it the next
+    /// [`Xid`].
+    pub(crate) fn claim(&self, hint: u32) -> Result<(u32, Xid), TxnError> {
+        self.claim_of(OWN_FIRST..self.last_slots(), hint, USED)
+    }
+
+    /// The same for a transaction of the library's own.
+    pub(crate) fn claim_own(&self) -> Result<(u32, Xid), TxnError> {
+        self.claim_of(0..OWN_FIRST, 0, USED)
+            .or_else(|_| self.claim_of(self.last_slots()..self.slot_count(), 0, LAST_USED))
+            .map_err(|_| TxnError::OwnSlotsTaken { slots: OWN_SLOT_COUNT })
+    }
+
+    fn claim_of(&self, slots: Range<u32>, hint: u32, used: usize) -> Result<(u32, Xid), TxnError> {
+        let (first, count) = (slots.start, slots.end - slots.start);
         for step in 0..count {
             let no = first + (hint % count + step) % count;
             let slot = self.slot(no);
@@ -131,8 +157,9 @@ impl TxnTable {
             if slot.state.load(Relaxed) == state::FREE
                 && slot.state.compare_exchange(state::FREE, state::RUNNING, SeqCst, Relaxed).is_ok()
             {
-                if self.next_xid[USED].load(Relaxed) <= u64::from(no) {
-                    self.next_xid[USED].fetch_max(u64::from(no) + 1, SeqCst); // T2
+                let before = if used == LAST_USED { first } else { 0 };
+                if self.next_xid[used].load(Relaxed) <= u64::from(no - before) {
+                    self.next_xid[used].fetch_max(u64::from(no - before) + 1, SeqCst); // T2
                 }
                 let xid = self.take_xid(slot);
                 slot.xid.store(xid, Release);
@@ -171,7 +198,7 @@ impl TxnTable {
 
     /// Takes a free slot for a loser of recovery, which brings its own [`Xid`] and chain.
     pub(crate) fn claim_for(&self, xid: Xid, first: Lsn, last: Lsn) -> Result<u32, TxnError> {
-        let (no, _) = self.claim(OWN_SLOT_COUNT, 0)?;
+        let (no, _) = self.claim(0)?;
         let slot = self.slot(no);
         slot.xid.store(xid.0, Release);
         slot.first_lsn.store(first.0, SeqCst);
@@ -190,17 +217,22 @@ impl TxnTable {
         slot.state.store(state::FREE, Release); // Who sees it sees all before; the next to take it acquires it (T3).
     }
 
+    /// The slots that were ever taken (T2).
+    fn used(&self) -> impl Iterator<Item = &TxnSlot> {
+        let [used, last_used] = [USED, LAST_USED].map(|word| self.next_xid[word].load(SeqCst) as usize);
+        let last = self.slots.len() - OWN_LAST as usize;
+        self.slots[..used].iter().chain(&self.slots[last..last + last_used])
+    }
+
     /// The lowest LSN that a running transaction may need for its rollback, if any wrote at all.
     #[must_use]
     pub fn first_lsn_low(&self) -> Option<Lsn> {
-        let used = self.next_xid[USED].load(SeqCst) as usize;
-        self.slots[..used].iter().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
+        self.used().map(|s| s.first_lsn.load(SeqCst)).filter(|&l| l != 0).min().map(Lsn)
     }
 
     /// The ids of the transactions that run now or wait for a decision, in no order (T4).
     pub fn running(&self) -> impl Iterator<Item = Xid> + '_ {
-        let used = self.next_xid[USED].load(SeqCst) as usize;
-        self.slots[..used].iter().map(|s| Xid(s.xid.load(Acquire))).filter(|&xid| xid != Xid::NONE)
+        self.used().map(|s| Xid(s.xid.load(Acquire))).filter(|&xid| xid != Xid::NONE)
     }
 
     /// How many transactions run now. Sequentially consistent, for a close, which ends the beginning of transactions
@@ -237,10 +269,29 @@ mod tests {
 
     /// The id of a transaction that begins in slot `no` and ends at once.
     fn id(table: &TxnTable, no: u32) -> u64 {
-        let (got, xid) = table.claim(0, no).expect("a free slot");
-        assert_eq!(got, no);
+        let (got, xid) = table.claim(no).expect("a free slot");
+        assert_eq!(got, OWN_FIRST + no);
         table.free(got);
         xid.0
+    }
+
+    /// Neither takes the other's slots, however many there are, and all are looked at.
+    #[test]
+    fn users_transactions_and_the_librarys_own_have_their_slots() {
+        let table = table();
+        let own: Vec<_> = (0..OWN_SLOT_COUNT).map(|_| table.claim_own().expect("a slot of its own")).collect();
+        assert!(matches!(table.claim_own(), Err(TxnError::OwnSlotsTaken { slots: OWN_SLOT_COUNT })));
+        let users: Vec<_> = (0..8).map(|hint| table.claim(hint).expect("a slot of users'")).collect();
+        assert!(matches!(table.claim(0), Err(TxnError::TooManyTransactions { slots: 8 })));
+        let all: BTreeSet<(u32, Xid)> = own.iter().chain(&users).copied().collect();
+        assert_eq!(all.iter().map(|(no, _)| *no).collect::<Vec<_>>(), (0..OWN_SLOT_COUNT + 8).collect::<Vec<_>>());
+        assert_eq!(table.running().collect::<BTreeSet<_>>(), all.iter().map(|(_, xid)| *xid).collect());
+        for (no, _) in all {
+            table.slot(no).first_lsn.store(u64::from(100 + no), SeqCst);
+            assert_eq!(table.first_lsn_low(), Some(Lsn(u64::from(100 + no))), "the only one that has written");
+            table.free(no);
+        }
+        assert_eq!((table.running().count(), table.active_count()), (0, 0));
     }
 
     #[test]
@@ -265,7 +316,7 @@ mod tests {
         }
         let other = id(&table, 1);
         assert!(id(&table, 0) < other, "of its block");
-        table.note_wait(0);
+        table.note_wait(OWN_FIRST);
         for _ in 0..UNHINDERED_MIN {
             let one = id(&table, 0);
             assert!(one > other && table.next_xid() == Xid(one + 1));
@@ -299,7 +350,7 @@ mod tests {
                 let table = &table;
                 move || {
                     let one = |n: usize| {
-                        let (no, xid) = table.claim(0, hint).expect("there are enough slots");
+                        let (no, xid) = table.claim(hint).expect("there are enough slots");
                         if n % 500 == 499 {
                             table.note_wait(no);
                         }

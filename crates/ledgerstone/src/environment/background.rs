@@ -135,6 +135,7 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         }
         if room.is_worth_a_look(sync::now_ns()) && env.engine().log.has_lacked_space() {
             env.ask_keepers();
+            let _ = env.give_up_what_was_held();
             // Before the checkpoint: those who end while it is taken are seen at the next look.
             let kept_from = whole_segments(env, env.log_is_kept_from());
             if room.is_due(sync::now_ns(), kept_from) {

@@ -155,7 +155,7 @@ impl From<TxnError> for Error {
             TxnError::Failed { why } => Error::Failed { why },
             TxnError::NoSavepoint { .. } => Error::NoSavepoint,
             TxnError::GlobalId { len, max } => Error::BadGlobalId { len, max },
-            TxnError::PreparedInNestedTop { .. } => Error::Busy,
+            TxnError::PreparedInNestedTop { .. } | TxnError::OwnSlotsTaken { .. } => Error::Busy,
             TxnError::TooManySnapshots { slots } => Error::TooManySnapshots(slots),
             TxnError::SnapshotTooOld { snapshot, floor } => Error::SnapshotTooOld { snapshot, floor },
             TxnError::Panicked { structure, .. } => Error::Panicked(structure),

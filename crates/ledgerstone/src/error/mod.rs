@@ -150,7 +150,8 @@ pub enum Error {
     TooManyThreads(u32),
     /// A closure called back into the transaction that was calling it, through another table handle or iterator. Or the
     /// progress callback of a compaction asked for another compaction. Other threads get the same error when the
-    /// closure keeps them waiting for a second.
+    /// closure keeps them waiting for a second. So does a call like a verification while too many others run inside
+    /// the callbacks of such calls.
     #[error(
         "busy: the closure of another call is still running, in this thread or another; collect the records first, or use \
          an owned iterator"

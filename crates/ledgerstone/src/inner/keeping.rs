@@ -23,6 +23,17 @@ impl Inner {
         if may_go { end } else { start }
     }
 
+    /// Announces again what a keeper held on to when a checkpoint announced it, and gives it up if all let go. Costs no
+    /// log. What that checkpoint could do without, later ones can, too.
+    pub(crate) fn give_up_what_was_held(&self) -> Result<(), Error> {
+        if let Some(held) = self.keepers.held_below() {
+            let _latched = self.latch_unless_closed()?;
+            self.engine.check()?;
+            self.engine.log.recycle_before(self.may_give_up(held))?;
+        }
+        Ok(())
+    }
+
     /// Has each say what it needs now.
     pub(crate) fn ask_keepers(&self) {
         run_users_code(&self.engine, || self.keepers.ask(&self.engine.log));

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_log::{FIRST_LSN, LOG_DIR, Log, LogPin, segment_name};
 use ledgerstone_page::Lsn;
@@ -46,6 +47,8 @@ struct Kept {
 #[derive(Default)]
 pub(crate) struct Keepers {
     all: Mutex<All>,
+    /// One of them did not let go of what lies below. 0: all did, when they were told last.
+    held_below: AtomicU64,
 }
 
 #[derive(Default)]
@@ -196,7 +199,13 @@ impl Keepers {
                 kept.holds_on = holds_on;
             }
         }
+        self.held_below.store(if may_go { 0 } else { end.0 }, Relaxed);
         may_go
+    }
+
+    /// Up to where the log would have gone when they were told last, if one of them had not held on to it.
+    pub(crate) fn held_below(&self) -> Option<Lsn> {
+        Some(Lsn(self.held_below.load(Relaxed))).filter(|held| *held != Lsn(0))
     }
 
     pub(crate) fn troubles(&self) -> Vec<KeeperTrouble> {

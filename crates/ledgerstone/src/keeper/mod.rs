@@ -103,7 +103,8 @@ pub trait LogKeeper: Any + Send + Sync {
     /// One of them may stay if somebody else comes to need it just then; it is announced again.
     ///
     /// # Errors
-    /// What it has not finished with them. None of them goes; the next checkpoint announces them again.
+    /// What it has not finished with them. None of them goes; the next checkpoint announces them again. While a full
+    /// disk refuses writes, they are announced again every second or so.
     fn log_goes(&self, segments: &[GoingSegment]) -> Result<(), Error> {
         let _ = segments;
         Ok(())

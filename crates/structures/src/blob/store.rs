@@ -333,51 +333,71 @@ pub(crate) fn pages(cache: &Cache, root: PageId, len: Option<u64>) -> Result<Vec
     Ok(all)
 }
 
-/// Frees everything of a blob but its first page, which is freed with the reference to it.
-pub(crate) fn free_content(txn: &mut Txn, space: &Space, root: PageId) -> Result<(), TreeError> {
+/// Frees everything of a blob but its first page, which is freed with the reference to it. Takes `steps_left` groups at
+/// most, and counts them down. Says whether that was all of it; otherwise another call goes on (S2).
+pub(crate) fn free_content(
+    txn: &mut Txn,
+    space: &Space,
+    root: PageId,
+    steps_left: &mut u32,
+) -> Result<bool, TreeError> {
     let engine = std::sync::Arc::clone(txn.engine());
     let cache = &engine.cache;
-    loop {
+    // Looked for once: an index of many pages would be read again for each group.
+    let mut indexes = loop {
         let (indexes, extents) = layout_of(cache, root)?;
-        if let ([], [run]) = (indexes.as_slice(), extents.as_slice()) {
-            if run.count > 1 {
-                txn.claim(6 * RECORD_OVERHEAD_BYTES)?;
-                let more = Extent { first: PageId(run.first.0 + 1), count: run.count - 1 };
-                free_pages(txn, space, cache, root, more)?;
-                continue;
-            }
-            return Ok(());
+        let ([], [run]) = (indexes.as_slice(), extents.as_slice()) else { break indexes };
+        if run.count == 1 {
+            return Ok(true);
         }
-        let (before, last) = match indexes.as_slice() {
-            [.., before, last] => (Some(*before), *last),
-            [last] => (None, *last),
-            [] => return Ok(()),
-        };
+        if *steps_left == 0 {
+            return Ok(false);
+        }
+        *steps_left -= 1;
+        txn.claim(6 * RECORD_OVERHEAD_BYTES)?;
+        free_pages(txn, space, cache, root, Extent { first: PageId(run.first.0 + 1), count: run.count - 1 })?;
+    };
+    while let Some(last) = indexes.last().copied() {
         let extent = {
             let page = cache.shared(last)?;
             let count = index::extent_count(page.words());
             count.checked_sub(1).map(|no| index::extent(page.words(), no))
         };
+        if extent.is_none() && indexes.len() == 1 {
+            return Ok(true);
+        }
+        if *steps_left == 0 {
+            return Ok(false);
+        }
+        *steps_left -= 1;
         txn.claim(6 * RECORD_OVERHEAD_BYTES)?;
-        match (extent, before) {
-            (Some(extent), _) => free_pages(txn, space, cache, last, extent)?,
-            (None, Some(before)) => {
-                let mut map = space.latch_map_of(last)?;
-                let mut before = cache.exclusive(before)?;
-                let mut page = cache.exclusive(last)?;
-                let (clear, link) = (space.args_clear(&map, last, 1)?, page_args(PageId::NONE));
-                txn.group(
-                    &mut [&mut map, &mut before, &mut page],
-                    &[
-                        Part { page: 0, op: OP_SPACE_CLEAR, args: &clear },
-                        Part { page: 1, op: OP_BLOB_LINK, args: &link },
-                        Part { page: 2, op: OP_BLOB_FREE, args: &[] },
-                    ],
-                )?;
+        match extent {
+            Some(extent) => free_pages(txn, space, cache, last, extent)?,
+            None => {
+                indexes.pop();
+                free_last_index(txn, space, last, indexes.last().copied().unwrap_or(root))?;
             }
-            (None, None) => return Ok(()),
         }
     }
+    Ok(true)
+}
+
+/// Frees the last index page of a blob, which names no pages any more and follows `before`.
+fn free_last_index(txn: &mut Txn, space: &Space, last: PageId, before: PageId) -> Result<(), TreeError> {
+    let engine = std::sync::Arc::clone(txn.engine());
+    let mut map = space.latch_map_of(last)?;
+    let mut before = engine.cache.exclusive(before)?;
+    let mut page = engine.cache.exclusive(last)?;
+    let (clear, link) = (space.args_clear(&map, last, 1)?, page_args(PageId::NONE));
+    txn.group(
+        &mut [&mut map, &mut before, &mut page],
+        &[
+            Part { page: 0, op: OP_SPACE_CLEAR, args: &clear },
+            Part { page: 1, op: OP_BLOB_LINK, args: &link },
+            Part { page: 2, op: OP_BLOB_FREE, args: &[] },
+        ],
+    )?;
+    Ok(())
 }
 
 /// Frees the last pages of a run, or of an index page's last extent, as many as one map covers.

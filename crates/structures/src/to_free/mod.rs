@@ -171,6 +171,8 @@ struct Notes {
     posting: Mutex<BTreeMap<Entry, Posting>>,
     /// An entry was made since the last round of the reclaimer.
     has_entries: AtomicBool,
+    /// Entries have gone, and their ghosts may not have yet.
+    has_ghosts: AtomicBool,
     emptied: emptied::Emptied,
     edges: Edges,
     /// Pages below hold changes of transactions only that have ended, durably.

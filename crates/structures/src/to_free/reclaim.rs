@@ -12,8 +12,9 @@
 //! R2. Steps are groups of the reclaimer's transaction: they stay whatever becomes of it. So it ends every
 //!     [`STEPS_MAX`] steps and another goes on: one that freed a whole large tree would hold back the log of all that
 //!     time. What takes few steps is freed together: up to [`ENTRIES_MAX`] entries, while the log has not grown by
-//!     [`TURN_LOG_BYTES`]. A transaction that purges emptied leaves, or is at step 1, looks at [`STEPS_MAX`] nodes at
-//!     most. So whoever closes the environment, or wants the next turn, does not wait until a large tree has been read.
+//!     [`TURN_LOG_BYTES`]. A transaction that purges emptied leaves or entries, or is at step 1, looks at [`STEPS_MAX`]
+//!     nodes at most. So whoever closes the environment, or wants the next turn, does not wait until a large tree has
+//!     been read.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
@@ -39,6 +40,9 @@ use crate::btree::tree::{Read, Tree};
 
 /// Steps of one transaction.
 const STEPS_MAX: u32 = 1024;
+
+/// Locks on leaves of one transaction that purges, or a few more: users may want these leaves.
+const LOCKS_MAX: u64 = 256;
 
 /// Entries of one transaction; and how much the log grows, by anybody, before the next one begins.
 const ENTRIES_MAX: u32 = 64;
@@ -81,11 +85,13 @@ impl ToFree {
     }
 
     /// Begins a transaction in which pages leave trees, as the reclaimer does it. Others wait until it has ended (H1).
+    /// It never comes to lock a user's table whole.
     ///
     /// # Errors
     /// A lock was refused, or the environment has failed.
     pub fn begin_turn(&self) -> Result<Txn, TreeError> {
         let mut txn = self.tree.engine.begin()?;
+        txn.never_lock_whole_tables();
         let engine = &self.tree.engine;
         let (began_ns, wait_ns) = (sync::now_ns(), engine.settings.lock_timeout_ns.max(TURN_WAIT_NS_MIN));
         txn.set_lock_timeout_ns(TURN_LOOK_NS);
@@ -105,22 +111,43 @@ impl ToFree {
     fn reclaim_entries(&self, round: &mut Round<'_>) -> Result<(), TreeError> {
         let entries = self.entries()?;
         self.reclaim_all(&entries, round)?;
-        let is_any = !entries.is_empty();
+        if !entries.is_empty() {
+            self.notes.has_ghosts.store(true, Relaxed);
+        }
         if entries.iter().any(|entry| matches!(entry.kind, Kind::Own(_))) {
             // The pages that it was taken apart into (O1 in `own.rs`).
             let mut pages = self.entries()?;
             pages.retain(|entry| entry.kind == Kind::Page);
             self.reclaim_all(&pages, round)?;
         }
-        if is_any {
+        if self.notes.has_ghosts.load(Relaxed) { self.purge_entries(round) } else { Ok(()) }
+    }
+
+    /// Purges the entries that are gone, [`STEPS_MAX`] leaves in a transaction (R2). Begins with a whole one even if
+    /// the round has ended: most have no more.
+    fn purge_entries(&self, round: &mut Round<'_>) -> Result<(), TreeError> {
+        let mut goes_on_at = Some(Vec::new());
+        loop {
             let mut txn = self.tree.engine.begin()?;
-            // Somebody wants the entries to stand still: another time.
-            if txn.try_lock_table(self.tree.table, Mode::IX)? {
-                self.tree.purge(&mut txn)?;
+            let is_locked = txn.try_lock_table(self.tree.table, Mode::IX)?;
+            let mut step_count = 0;
+            while is_locked
+                && step_count < STEPS_MAX
+                && let Some(at) = goes_on_at.take()
+            {
+                (_, goes_on_at) = self.tree.purge_next(&mut txn, &at)?;
+                step_count += 1;
             }
             txn.commit(Durability::Volatile)?;
+            if goes_on_at.is_none() {
+                self.notes.has_ghosts.store(false, Relaxed);
+                return Ok(());
+            }
+            if !is_locked || round.is_ended {
+                return Ok(()); // Somebody wants the entries to stand still, or the call to end: another time.
+            }
+            round.turn_ended(false);
         }
-        Ok(())
     }
 
     fn reclaim_all(&self, entries: &[Entry], round: &mut Round<'_>) -> Result<(), TreeError> {
@@ -215,6 +242,7 @@ impl ToFree {
                 let mut goes_on_at = Some(first.max(at));
                 let mut count = 0;
                 while count < STEPS_MAX
+                    && txn.lock_count() < LOCKS_MAX
                     && let Some(key) = goes_on_at.take()
                 {
                     let (purged, next) = tree.purge_next(txn, &key)?;
@@ -347,7 +375,9 @@ impl ToFree {
             Kind::Own(structure) => self.take_own_apart(txn, entry, structure)?,
             Kind::Page => self.free_page(txn, entry)?,
             Kind::Blob => {
-                blob::free_content(txn, &self.tree.space, entry.root)?;
+                if !blob::free_content(txn, &self.tree.space, entry.root, &mut { STEPS_MAX })? {
+                    return Ok(Freed::Partly); // R2
+                }
                 self.free_root(txn, entry, OP_BLOB_FREE)?;
             }
             Kind::Tree => {
@@ -363,13 +393,11 @@ impl ToFree {
                     }
                     self.mark_posted(txn, entry, state)?;
                 }
-                let mut step_count = 0;
+                let mut steps_left = STEPS_MAX;
                 while let Some(step) = find_last(&tree)? {
-                    if step_count == STEPS_MAX {
+                    if !free_last(txn, &tree, step, &mut steps_left)? {
                         return Ok(Freed::Partly); // R2
                     }
-                    free_last(txn, &tree, step)?;
-                    step_count += 1;
                 }
                 self.free_root(txn, entry, OP_NODE_FREE)?;
             }
@@ -528,11 +556,20 @@ fn find_last(tree: &Tree) -> Result<Option<Step>, TreeError> {
     }
 }
 
-fn free_last(txn: &mut Txn, tree: &Tree, step: Step) -> Result<(), TreeError> {
+/// False: this would be more than `steps_left`, which it counts down.
+fn free_last(txn: &mut Txn, tree: &Tree, step: Step, steps_left: &mut u32) -> Result<bool, TreeError> {
     let (cache, space) = (&tree.engine.cache, &tree.space);
+    if let Step::Blob { blob, .. } = step
+        && !blob::free_content(txn, space, blob, steps_left)?
+    {
+        return Ok(false);
+    }
+    if *steps_left == 0 {
+        return Ok(false);
+    }
+    *steps_left -= 1;
     match step {
         Step::Blob { leaf, slot, blob } => {
-            blob::free_content(txn, space, blob)?;
             txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
             let mut map = space.latch_map_of(blob)?;
             let mut leaf = cache.exclusive(leaf)?;
@@ -564,5 +601,5 @@ fn free_last(txn: &mut Txn, tree: &Tree, step: Step) -> Result<(), TreeError> {
             )?;
         }
     }
-    Ok(())
+    Ok(true)
 }

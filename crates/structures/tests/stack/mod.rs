@@ -51,7 +51,11 @@ impl Stack {
 
     /// One whose trees lock leaves.
     pub fn locking_pages() -> Stack {
-        let settings = EngineSettings { lock_timeout_ns: LOCK_TIMEOUT_NS, escalate_after: 1000, locks_pages: true };
+        Stack::locking_pages_up_to(1000)
+    }
+
+    pub fn locking_pages_up_to(escalate_after: u32) -> Stack {
+        let settings = EngineSettings { lock_timeout_ns: LOCK_TIMEOUT_NS, escalate_after, locks_pages: true };
         Stack::build(4096, 2048, settings)
     }
 

@@ -44,8 +44,8 @@ impl Parts {
         // their locks, and leave the others what was asked for. The library's own transactions have theirs.
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let kept_count = count(found.in_doubt.len());
-        let slot_count =
-            effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count + OWN_SLOT_COUNT);
+        let users_count = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);
+        let slot_count = users_count.saturating_add(OWN_SLOT_COUNT);
         let kept_locks = count(found.in_doubt.values().map(|kept| kept.record.locks.len()).sum());
         let lock_count_max = effective.lock_count_max.saturating_add(kept_locks);
         let lock_config = locking::config(effective, slot_count, lock_count_max);
@@ -99,7 +99,7 @@ impl Parts {
             Tuning { torn_pages, ..Tuning::default() },
         )?;
         let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
-        let table = TxnTable::create(&region, slot_count)?;
+        let table = TxnTable::create(&region, users_count)?;
         let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
         let engine = Engine::new(EngineParts {
             region,
