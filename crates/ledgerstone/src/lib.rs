@@ -126,7 +126,7 @@ pub use feed::{
     LogRecord, TableChange, TableEvent,
 };
 pub use flow::{Flow, MediaProgress};
-pub use inner::InDoubt;
+pub use inner::{InDoubt, RollbackProgress, RollingBack};
 pub use keeper::{ArchiveDirectory, ArchivedSegment, GoingSegment, KeeperTrouble, KeptLog, LogKeeper};
 pub use media::{
     Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut, RepairPages, RepairReport, RestoreReport,

@@ -51,6 +51,8 @@ bugs! {
     NestedAbortStays "nested-abort-stays",
     /// A prepared transaction comes back from a crash without its locks.
     PreparedWithoutLocks "prepared-without-locks",
+    /// A transaction that is rolled back after the opening leaves its tables unlocked.
+    DeferredWithoutLocks "deferred-without-locks",
     /// Restart rolls prepared transactions back like any other.
     PreparedIsForgotten "prepared-is-forgotten",
     /// A page that was read is not compared with its checksum.

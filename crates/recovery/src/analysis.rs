@@ -13,15 +13,20 @@
 //!     as it should.
 //! N4. Groups are never undone. A load or a new index writes hardly anything else, gigabytes of them. Undo need not
 //!     read them once more, backwards. Where many follow each other in a loser's chain, what lies before them is noted.
+//! N5. How much a loser has to undo, and in which trees, is told by its updates outside of nested top actions. The ended
+//!     ones are never undone, and open ones are undone on their pages, before anything else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ledgerstone_log::{LogScan, RecordKind, RecordView};
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_page::{Lsn, PageId, Xid};
-use ledgerstone_txn::PrepareRecord;
+use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_txn::{PrepareRecord, RECORD_OVERHEAD_BYTES};
 
 use crate::RecoveryError;
+
+/// Says in which tree an update changed a record, by its root; `None` if it changed something else.
+pub type TreeOf<'t> = &'t dyn Fn(OpId, &[u8]) -> Option<PageId>;
 
 /// So many groups are passed over together. Fewer are read, so that the notes stay few.
 const GROUPS_MIN: u64 = 64;
@@ -37,8 +42,54 @@ pub struct Loser {
     pub open_nested: Vec<Lsn>,
     /// Where many groups follow each other, the last of them, and the record before the first (N4).
     pub group_runs: BTreeMap<Lsn, Lsn>,
+    /// What its rollback has to do.
+    pub to_undo: ToUndo,
     /// The groups that its newest records are.
     groups: Groups,
+}
+
+/// What the rollback of a loser has to do, as far as its records tell (N5).
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ToUndo {
+    /// Updates.
+    pub update_count: u64,
+    /// Those among them that were undone before the crash.
+    pub undone_count: u64,
+    /// Bytes of the log that a rollback reads: updates, and the records that say that they are undone.
+    pub bytes: u64,
+    /// Bytes of log that undoing all updates takes, at most.
+    pub undo_bytes: u64,
+    /// The trees of the updates, by their roots, but for the newest one.
+    earlier_trees: BTreeSet<PageId>,
+    newest_tree: Option<PageId>,
+    /// Something else was changed, too.
+    has_others: bool,
+}
+
+impl ToUndo {
+    fn note_update(&mut self, record: RecordView<'_>, tree: Option<PageId>) {
+        self.update_count += 1;
+        self.bytes += record.bytes().len() as u64;
+        self.undo_bytes += (record.args().len() + RECORD_OVERHEAD_BYTES) as u64;
+        if tree.is_none() {
+            self.has_others = true;
+        } else if tree != self.newest_tree {
+            // Most transactions change one tree, and take no memory for others.
+            self.earlier_trees.extend(self.newest_tree);
+            self.newest_tree = tree;
+        }
+    }
+
+    fn note_undone(&mut self, record: RecordView<'_>) {
+        self.undone_count += 1;
+        self.bytes += record.bytes().len() as u64;
+    }
+
+    /// The roots of all trees of the updates. `None` if there are updates of something else.
+    #[must_use]
+    pub fn trees(&self) -> Option<BTreeSet<PageId>> {
+        (!self.has_others).then(|| self.earlier_trees.iter().copied().chain(self.newest_tree).collect())
+    }
 }
 
 /// Groups of one transaction with nothing else between them.
@@ -127,11 +178,12 @@ impl Analysis {
     }
 }
 
-/// Reads `scan` to its end. What records below `redo_from` did is in the data file.
+/// Reads `scan` to its end. What records below `redo_from` did is in the data file. `tree_of` knows the operations of
+/// trees.
 ///
 /// # Errors
 /// The log cannot be read, or is damaged below an LSN that a later record calls durable.
-pub fn analyse(mut scan: LogScan, redo_from: Lsn) -> Result<Analysis, RecoveryError> {
+pub fn analyse(mut scan: LogScan, redo_from: Lsn, tree_of: TreeOf<'_>) -> Result<Analysis, RecoveryError> {
     let mut found = Analysis::default();
     while let Some(record) = scan.next_view()? {
         found.record_count += 1;
@@ -163,6 +215,10 @@ pub fn analyse(mut scan: LogScan, redo_from: Lsn) -> Result<Analysis, RecoveryEr
             RecordKind::NtaEnd => {
                 loser.open_nested.pop();
             }
+            RecordKind::Update if loser.open_nested.is_empty() => {
+                loser.to_undo.note_update(record, tree_of(record.op(), record.args()));
+            }
+            RecordKind::Compensation if loser.open_nested.is_empty() => loser.to_undo.note_undone(record),
             RecordKind::Prepare if !planted::is_on(Bug::PreparedIsForgotten) => {
                 let lsn = record.lsn();
                 let said = PrepareRecord::decode(record.body()).map_err(|what| RecoveryError::Prepare { lsn, what })?;

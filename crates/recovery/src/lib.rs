@@ -5,6 +5,7 @@
 //!
 //! ```text
 //!  torn pages restored ─► analysis ─► incarnation raised ─► redo ─► prepared taken over ─► undo ─► checkpoint
+//!                                                                                            └─ large losers ─► undo
 //! ```
 //! [`backup`] copies a running environment and reads such copies. [`PageRepair`] repairs single pages from a backup and
 //! the log.
@@ -27,10 +28,10 @@ mod undo;
 mod undo_tests;
 mod undo_window;
 
-pub use analysis::{Analysis, InDoubt, Loser, analyse};
+pub use analysis::{Analysis, InDoubt, Loser, ToUndo, TreeOf, analyse};
 pub use checkpoint::{Checkpoint, CheckpointRecord, checkpoint, checkpoint_keeping};
 pub use error::RecoveryError;
 pub use page_repair::{PageRepair, Repaired};
 pub use redo::{Redone, redo};
 pub use report::RecoveryReport;
-pub use undo::{bytes_to_undo, keep_prepared, undo};
+pub use undo::{Adopted, adopt, bytes_to_undo, keep_prepared, undo, undo_later};

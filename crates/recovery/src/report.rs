@@ -22,15 +22,17 @@ pub struct RecoveryReport {
     pub record_count: u64,
     /// Commit records among them.
     pub winner_count: u64,
-    /// Transactions that were open at the crash and have been rolled back.
+    /// Transactions that were open at the crash, and have been rolled back or are to be.
     pub loser_count: u64,
+    /// Those among them that are rolled back after the opening.
+    pub put_off_count: u64,
     /// Prepared transactions that wait for their commit or abort.
     pub in_doubt_count: u64,
     /// Page updates applied by redo.
     pub redo_applied_count: u64,
     /// Page updates that the pages already had.
     pub redo_skipped_count: u64,
-    /// Updates undone.
+    /// Updates undone before the opening returned.
     pub undone_count: u64,
     /// Time to restore torn pages.
     pub torn_ns: u64,

@@ -1,12 +1,13 @@
 //! Undo out of order, over several restarts.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::Watch;
 use ledgerstone_page::PageId;
 
-use crate::undo::undo_by;
+use crate::undo::{Undo, adopt};
 use crate::undo_window::Window;
 
 #[path = "../tests/counting/mod.rs"]
@@ -54,7 +55,8 @@ fn what_was_undone_out_of_order_is_remembered_over_a_restart_with_less_room() {
         crashing.crash_now();
     }));
     // In memory it may go on, or not.
-    let _ = undo_by(&engine, &found.losers, Window::for_log(&disk, 1 << 20).full_after(1), &Watch::default());
+    let (losers, window) = (adopt(&engine, &found.losers).unwrap(), Window::for_log(&disk, 1 << 20).full_after(1));
+    let _ = Undo::of(&engine, losers, window, &Watch::default(), &AtomicU64::new(0)).run();
     assert!(WHEN_UNDONE.lock().unwrap().is_none() && sim.is_crashed());
     drop(engine);
 

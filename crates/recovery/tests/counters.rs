@@ -234,7 +234,8 @@ fn undo_passes_over_many_groups() {
     engine.log.flush().unwrap();
     drop((txn, engine));
     let (engine, _, found) = repeat_history(&disk).unwrap();
-    let visited = ledgerstone_recovery::undo(&engine, &found.losers, &disk, &ledgerstone_log::Watch::default());
+    let losers = ledgerstone_recovery::adopt(&engine, &found.losers).unwrap();
+    let visited = ledgerstone_recovery::undo(&engine, losers, &disk, &ledgerstone_log::Watch::default());
     assert_eq!(values(&engine), expected);
     assert_eq!(visited.unwrap(), 3 * (1 + 1 + 10 + 1) + 1, "the last of many groups, and all else");
 }

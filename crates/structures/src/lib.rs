@@ -35,7 +35,7 @@ use ledgerstone_txn::Engine;
 pub use blob::BLOB_BYTES_MAX as VALUE_BYTES_MAX;
 pub use btree::{
     Direction, FoundValue, LoadedLeaf, Loader, Moved, Packed, Purged, Read, RecordChange, Scan, Side, Tree, TreeReport,
-    loaded_leaf, record_change,
+    loaded_leaf, record_change, tree_of_update,
 };
 pub use error::TreeError;
 pub use to_free::{PagesOf, ToFree};

@@ -22,6 +22,8 @@ mod engine;
 #[cfg(not(loom))]
 mod error;
 #[cfg(not(loom))]
+mod later;
+#[cfg(not(loom))]
 mod locks;
 #[cfg(not(loom))]
 mod prepare;

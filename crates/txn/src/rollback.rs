@@ -148,11 +148,14 @@ impl Txn {
         goes_on_at: Option<Lsn>,
     ) -> Result<(), TxnError> {
         let says = goes_on_at.map_or(Compensates::Only(lsn), Compensates::BackTo);
-        self.undo_update(lsn, op, page, args, says)
+        self.undo_update(lsn, op, page, args, says)?;
+        let needed = self.chain.undo_needed().saturating_sub((args.len() + RECORD_OVERHEAD_BYTES) as u64);
+        self.chain.set_undo_needed(&self.engine, needed); // A3 in `later.rs`
+        Ok(())
     }
 
     /// Declares that this transaction only undoes from now on (restart). Dropped before its end it stays as it is, and
-    /// the engine fails: the next restart goes on.
+    /// the engine fails: the next restart goes on. [`Txn::leave`] drops it without that.
     pub fn begin_undo(&mut self) {
         self.rolling_back = true;
         self.is_loser = true;

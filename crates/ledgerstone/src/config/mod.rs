@@ -512,6 +512,17 @@ settings! {
         setter: archive_dir(directory: impl AsRef<std::path::Path>) => directory.as_ref().to_string_lossy().into_owned(),
     }
 
+    /// How much log of interrupted transactions is undone before an open returns. Of what is beyond that, the largest
+    /// transactions are rolled back afterwards, in the background, and keep the tables that they changed locked until
+    /// then. With 0 all are, but for those that made, dropped or changed tables, or wrote large values.
+    restart_undo_bytes: u64 {
+        default: 64 << 20,
+        unit: Bytes,
+        limits: Limits::AtLeast(0),
+        effect: Open,
+        setter: restart_undo_bytes(bytes: u64) => bytes,
+    }
+
     /// Workers that repeat the log at a restart.
     redo_worker_count: u32 {
         default: 2,

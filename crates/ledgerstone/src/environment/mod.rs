@@ -7,6 +7,7 @@ mod lock_wait;
 mod locking;
 pub(crate) mod open;
 pub(crate) mod rebuild;
+mod rolling_back;
 mod stat;
 mod transact;
 mod verify;
@@ -105,6 +106,10 @@ impl Environment {
                     let (env, period_ns) = (Arc::clone(&env), sync::nanoseconds(period));
                     threads.push(sync::spawn("keeper", move || background::keep_log(&env, no, period_ns)));
                 }
+            }
+            if env.rollbacks.put_off_count() > 0 {
+                let env = Arc::clone(&env);
+                threads.push(sync::spawn("rollback", move || env.roll_back_put_off()));
             }
             if let period_ms @ 1.. = env.effective.deadlock_period_ms {
                 let (env, period_ns) = (Arc::clone(&env), period_ms.saturating_mul(1_000_000));

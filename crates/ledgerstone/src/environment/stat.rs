@@ -53,7 +53,13 @@ pub struct Stat {
     pub log_wait_count: u64,
     /// Transactions that were prepared and wait for their decision.
     pub in_doubt_count: u64,
-    /// Transactions running now, those in doubt included.
+    /// Transactions that a crash has interrupted, and that are still being rolled back.
+    pub rolling_back_count: u64,
+    /// Changes that all of these had to take back when the environment was opened, those of ended ones included.
+    pub rollback_change_count: u64,
+    /// Changes taken back of these.
+    pub rollback_undone_count: u64,
+    /// Transactions running now. Those in doubt are included, and those that are being rolled back since a crash.
     pub transaction_count: u32,
     /// The oldest LSN that a running transaction may need to roll back, or 0 if none has written. The log from here on
     /// is kept.
@@ -86,7 +92,7 @@ pub struct Stat {
     /// Snapshots below this LSN are too old.
     pub version_floor_lsn: u64,
     /// Transactions whose changes snapshots undo with the log. They changed more than the version store has room for,
-    /// or were in doubt after a restart.
+    /// or were in doubt after a restart, or are rolled back since.
     pub version_spilled_count: u64,
     /// The log is kept from here on for that. 0 if it need not be kept.
     pub version_log_low_lsn: u64,
@@ -163,6 +169,7 @@ impl Environment {
         env.ask_keepers(); // What they need now.
         let (log, cache, locks) = (env.engine.log.stat(), env.engine.cache.stats(), env.engine.locks.stats());
         let versions = env.engine.versions.stat();
+        let rollbacks = env.rollbacks.progress();
         Ok(Stat {
             tables,
             indexes,
@@ -182,6 +189,9 @@ impl Environment {
             log_flush_count: log.flush_count,
             log_wait_count: log.claim_wait_count,
             in_doubt_count: env.in_doubt.count(),
+            rolling_back_count: rollbacks.transaction_count,
+            rollback_change_count: rollbacks.change_count,
+            rollback_undone_count: rollbacks.undone_count,
             transaction_count: env.engine.table.active_count(),
             oldest_transaction_lsn: env.engine.table.first_lsn_low().map_or(0, |l| l.0),
             lock_wait_count: locks.waits,

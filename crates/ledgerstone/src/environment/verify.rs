@@ -364,19 +364,23 @@ struct Unknown {
     is_partial: bool,
 }
 
-/// Locks a table for reading; false, with a line in the report, if a transaction in doubt keeps it.
+/// Locks a table for reading. False, with a line in the report, if a transaction in doubt keeps it, or one that is
+/// rolled back since the restart.
 fn lock(env: &Inner, txn: &mut Txn, report: &mut VerifyReport, place: &str, table: TableId) -> Result<bool, Error> {
-    let Some(holder) = env.in_doubt.holder_of(table) else {
+    let kept = || "keeps it locked; its pages are verified, but not how they belong together";
+    let in_doubt = env.in_doubt.holder_of(table);
+    let in_doubt = in_doubt.map(|id| format!("transaction {id} is in doubt and {}: commit or abort it first", kept()));
+    let why = in_doubt.or_else(|| {
+        let xid = env.rollbacks.holder_of(table)?;
+        Some(format!("transaction {xid} is being rolled back since the restart and {}: wait for that first", kept()))
+    });
+    let Some(why) = why else {
         txn.lock_table(table, Mode::S)?;
         return Ok(true);
     };
     if txn.try_lock_table(table, Mode::S)? {
         return Ok(true);
     }
-    let why = format!(
-        "transaction {holder} is in doubt and keeps it locked; its pages are verified, but not how they belong together: commit or \
-         abort it first"
-    );
     report.skipped.push(Skipped { place: place.to_string(), why });
     Ok(false)
 }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use ledgerstone_lock::LockName;
-use ledgerstone_page::TableId;
+use ledgerstone_page::{TableId, Xid};
 
 use super::Error;
 
@@ -59,6 +59,17 @@ impl Error {
         | Error::Deadlock { cycle: what, .. } = &mut self
         {
             *what = name_locks(what, text_of);
+        }
+        self
+    }
+
+    /// Says more of those who hold a lock that was not granted.
+    pub(crate) fn with_holders_told(mut self, told_of: &dyn Fn(&[Xid]) -> Option<String>) -> Error {
+        if let Error::LockTimeout { what, holders, .. } | Error::LockRefused { what, holders, .. } = &mut self
+            && let Some(told) = told_of(holders)
+        {
+            what.push_str(": ");
+            what.push_str(&told);
         }
         self
     }

@@ -66,6 +66,7 @@ impl Handles {
 
     fn close(&self) -> Result<(), Error> {
         self.env.bell.stop();
+        self.env.rollbacks.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
         let mut result = Ok(());
         for thread in threads {
@@ -79,6 +80,7 @@ impl Handles {
             result = result.and(Err(error.into()));
         } else if !self.env.is_read_only && result.is_ok() {
             // None begins any more. A transaction that is just being refused has a slot for a moment, and no record.
+            // Those in doubt are left, and those that are rolled back since the restart.
             let is_clean = self.env.engine.table.first_lsn_low().is_none();
             self.env.work_for_keepers();
             result = self.env.checkpoint_of_close(is_clean).map(|_| ());

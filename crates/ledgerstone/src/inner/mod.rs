@@ -8,6 +8,7 @@ mod handles;
 mod keeping;
 mod latched;
 mod outside;
+mod rolling_back;
 mod tables;
 mod undecided;
 
@@ -34,6 +35,8 @@ pub(crate) use bell::{Bell, PERIOD_NS};
 pub(crate) use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
 pub(crate) use handles::Handles;
 pub(crate) use outside::check_is_outside;
+pub(crate) use rolling_back::{PutOff, Rollbacks};
+pub use rolling_back::{RollbackProgress, RollingBack};
 pub use undecided::InDoubt;
 pub(crate) use undecided::{Undecided, Waiting, printable};
 
@@ -55,6 +58,7 @@ pub(crate) struct Inner {
     /// Drops of tables that are under way (I3 in `transaction/isolation.rs`).
     pub(crate) drops: AtomicU64,
     pub(crate) in_doubt: Undecided,
+    pub(crate) rollbacks: Rollbacks,
     pub(crate) extensions: Extensions,
     pub(crate) extractors: Extractors,
     /// Of users' pages.

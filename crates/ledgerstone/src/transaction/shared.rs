@@ -293,7 +293,10 @@ impl Shared {
             Error::LockTableFull { held, max } => {
                 Error::LockTableFull { held: state.txn.as_ref().map_or(held, |txn| txn.lock_count()), max }
             }
-            error => error.with_locks_named(&|lock| self.env.lock_text(lock)),
+            error => {
+                let named = error.with_locks_named(&|lock| self.env.lock_text(lock));
+                named.with_holders_told(&|holders| self.env.rollbacks.told_of(holders))
+            }
         };
         if error.is_retryable() {
             self.had_conflict.store(true, Relaxed);

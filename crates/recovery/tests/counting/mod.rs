@@ -9,7 +9,7 @@ use ledgerstone_disk::{Disk, Open};
 use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, LogConfig, LogScan};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, Xid};
-use ledgerstone_recovery::{Analysis, RecoveryError, analyse, checkpoint, redo, undo};
+use ledgerstone_recovery::{Analysis, RecoveryError, adopt, analyse, checkpoint, redo, undo};
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
 use ledgerstone_testkit::EngineKit;
 use ledgerstone_txn::{Durability, Engine, LogicalUndo, Part, Txn, TxnError};
@@ -205,7 +205,7 @@ pub fn create(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
 
 pub fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> {
     let (engine, control, found) = repeat_history(disk)?;
-    undo(&engine, &found.losers, disk, &ledgerstone_log::Watch::default())?;
+    undo(&engine, adopt(&engine, &found.losers)?, disk, &ledgerstone_log::Watch::default())?;
     checkpoint(&engine, &control, false)?;
     Ok((engine, control))
 }
@@ -220,7 +220,7 @@ pub fn repeat_history(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlF
         Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, from, incarnation)?
             .with_incarnation_max(state.incarnation_max))
     };
-    let found = Arc::new(analyse(scan(state.scan_lsn, state.scan_incarnation)?, state.redo_from())?);
+    let found = Arc::new(analyse(scan(state.scan_lsn, state.scan_incarnation)?, state.redo_from(), &|_, _| None)?);
     Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, found.end, false)?;
     control.change(|state| state.incarnation_max += 1)?;
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;

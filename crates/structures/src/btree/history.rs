@@ -155,7 +155,8 @@ impl<'u> History<'u> {
     }
 }
 
-fn is_of_record(op: OpId) -> bool {
+/// True if the operation changes a record of a tree.
+pub(super) fn is_of_record(op: OpId) -> bool {
     [OP_NODE_INSERT, OP_NODE_DELETE, OP_NODE_REVIVE, OP_NODE_PATCH, OP_NODE_REPLACE].contains(&op)
 }
 

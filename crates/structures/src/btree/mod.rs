@@ -71,3 +71,4 @@ pub use relocate::Moved;
 pub use scan::{Direction, Record, Scan};
 pub use tree::{Read, Tree};
 pub(crate) use undo::register_undos;
+pub use undo::tree_of_update;

@@ -21,12 +21,13 @@
 use std::sync::Arc;
 
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_page::{OpId, TableId};
+use ledgerstone_page::{OpId, PageId, TableId};
 use ledgerstone_space::Space;
 use ledgerstone_txn::{Engine, LogicalUndo, RECORD_OVERHEAD_BYTES, Txn, TxnError, UndoPlace};
 
 use super::Edges;
 use super::args::{PatchArgs, Place, ReplaceArgs, write_place};
+use super::history::is_of_record;
 use super::node::Node;
 use super::ops::{OP_NODE_DELETE, OP_NODE_INSERT, OP_NODE_PATCH, OP_NODE_REPLACE, OP_NODE_REVIVE};
 use super::search::{Descent, Spot};
@@ -44,6 +45,13 @@ pub(crate) fn register_undos(engine: &Arc<Engine>, space: &Arc<Space>, to_free: 
     for op in [OP_NODE_INSERT, OP_NODE_DELETE, OP_NODE_REVIVE, OP_NODE_PATCH, OP_NODE_REPLACE] {
         engine.register_undo(op, Arc::clone(&undo));
     }
+}
+
+/// The root of the tree in which an update changed a record; `None` if the update was of something else. A restart may
+/// undo what is of trees only beside other transactions, if nobody else uses these trees.
+#[must_use]
+pub fn tree_of_update(op: OpId, args: &[u8]) -> Option<PageId> {
+    if is_of_record(op) { Place::of(args).map(|place| place.root) } else { None }
 }
 
 impl LogicalUndo for TreeUndo {

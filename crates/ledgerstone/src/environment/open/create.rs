@@ -1,5 +1,6 @@
 //! A new environment, and directories that hold none (O1).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, Fence, Open};
@@ -15,7 +16,7 @@ use super::parts::{Parts, trees};
 use super::{Opening, new_id};
 use crate::Error;
 use crate::config::{self, Options};
-use crate::inner::{DATA, DOUBLE_WRITE, Inner, LOCK, RESTORE, Undecided};
+use crate::inner::{DATA, DOUBLE_WRITE, Inner, LOCK, RESTORE, Rollbacks, Undecided};
 
 pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) -> Result<Inner, Error> {
     let effective = options.effective(None)?;
@@ -25,7 +26,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) 
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let control = Arc::new(ControlFile::begin_creation(&*disk, state)?);
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
-    let parts = Parts::build(options, &effective, (&disk, &fence), &control, &found, None)?;
+    let parts = Parts::build(options, &effective, (&disk, &fence), &control, (&found, &BTreeSet::new()), None)?;
     let engine = &parts.engine;
     let opening = Opening(Some(Arc::clone(engine)));
 
@@ -40,7 +41,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) 
     disk.sync_dir("")?;
     control.end_creation(&*disk)?;
     let report = RecoveryReport::default();
-    let none = Undecided::default();
+    let none = (Undecided::default(), Rollbacks::default());
     let inner = parts.into_inner(options, effective, disk, fence, space, catalog, to_free, control, report, none)?;
     opening.succeeded();
     Ok(inner)

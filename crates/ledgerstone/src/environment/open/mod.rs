@@ -39,6 +39,7 @@
 mod check;
 mod create;
 mod parts;
+mod put_off;
 mod recover;
 mod with_options;
 
@@ -113,7 +114,7 @@ fn open_to_read(options: &Options, disk: &Arc<dyn Disk>) -> Result<Option<Inner>
         AsItIs::Open(inner) => return Ok(Some(*inner)),
         AsItIs::Needs(needs) => needs,
     };
-    let mut writing = options.clone();
+    let mut writing = options.clone().restart_undo_bytes(u64::MAX); // Whole when it returns.
     writing.read_only = false;
     let recovered = Environment::open_with(&writing, Arc::clone(disk)).map_err(|error| match (error, needs) {
         // What may not even be read is not a matter of recovery.

@@ -1,24 +1,27 @@
 //! The parts of an engine, put together.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy, TornPages, Tuning};
 use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
+use ledgerstone_page::Xid;
 use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Latch, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
 
+use super::put_off::locks_needed;
 use super::{FILE, operations};
 use crate::Error;
 use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, TO_FREE_ROOT, TO_FREE_TABLE};
 use crate::choice::{Locking, Replacement};
 use crate::config::{Effective, Options};
 use crate::environment::locking;
-use crate::inner::{Bell, DATA, DOUBLE_WRITE, Inner, RESTORE, Undecided};
+use crate::inner::{Bell, DATA, DOUBLE_WRITE, Inner, RESTORE, Rollbacks, Undecided};
 use crate::keeper::{Keepers, KeptLog, Owner, Positions};
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
@@ -36,18 +39,20 @@ impl Parts {
         effective: &Effective,
         (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
         control: &Arc<ControlFile>,
-        found: &Analysis,
+        (found, too_large): (&Analysis, &BTreeSet<Xid>),
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
         let state = control.state();
-        // The losers of a crash need a slot each, however few there may be afterwards; the prepared keep theirs, and
-        // their locks, and leave the others what was asked for. The library's own transactions have theirs.
+        // The losers of a crash need a slot each, however few there may be afterwards; the prepared, and those that are
+        // rolled back later, keep theirs, and their locks, and leave the others what was asked for. The library's own
+        // transactions have theirs.
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let kept_count = count(found.in_doubt.len());
+        let kept_count = count(found.in_doubt.len() + too_large.len());
         let users_count = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);
         let slot_count = users_count.saturating_add(OWN_SLOT_COUNT);
         let kept_locks = count(found.in_doubt.values().map(|kept| kept.record.locks.len()).sum());
-        let lock_count_max = effective.lock_count_max.saturating_add(kept_locks);
+        let later_locks = count(locks_needed(&found.losers, too_large));
+        let lock_count_max = effective.lock_count_max.saturating_add(kept_locks).saturating_add(later_locks);
         let lock_config = locking::config(effective, slot_count, lock_count_max);
         // Each transaction may have one, and ranges that read committed one each.
         let snapshot_count_max = slot_count.saturating_mul(2);
@@ -63,7 +68,8 @@ impl Parts {
             8 << 20,
         ];
         let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
-        let slots = Arc::new(SlotTable::create(&region, effective.thread_count_max)?);
+        let thread_count_max = effective.thread_count_max + u32::from(!too_large.is_empty()); // Who rolls them back.
+        let slots = Arc::new(SlotTable::create(&region, thread_count_max)?);
         // Makes the names in the environment's directory durable, too (O6).
         let log = Log::open(LogConfig {
             segment_bytes: state.segment_bytes,
@@ -132,7 +138,7 @@ impl Parts {
         to_free: Arc<ToFree>,
         control: Arc<ControlFile>,
         report: RecoveryReport,
-        in_doubt: Undecided,
+        (in_doubt, rollbacks): (Undecided, Rollbacks),
     ) -> Result<Inner, Error> {
         let region = self.engine.region.clone();
         let state = control.state();
@@ -165,6 +171,7 @@ impl Parts {
             to_free,
             known: tables,
             in_doubt,
+            rollbacks,
             layouts: options.extensions.layouts()?,
             extensions: options.extensions.clone(),
             extractors: options.extractors.clone(),

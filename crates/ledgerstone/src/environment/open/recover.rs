@@ -1,12 +1,13 @@
 //! An environment that is there (O2, O4 to O8).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_buffer::{BufferError, Cache, make_double_write};
 use ledgerstone_disk::{Disk, DiskFile, Fence, Open};
 use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_recovery::RecoveryReport;
+use ledgerstone_recovery::{Adopted, RecoveryReport};
 use ledgerstone_region::sync;
 use ledgerstone_space::Space;
 
@@ -14,10 +15,11 @@ use super::check::{
     check_control, check_data, check_length, control_error, refuse_other_locks, refuse_unknown_structures,
 };
 use super::parts::{Parts, trees};
+use super::put_off::{put_off, too_large};
 use super::{FILE, Opening};
 use crate::Error;
 use crate::config::{Options, RecoveryPhase};
-use crate::inner::{DATA, DOUBLE_WRITE, Inner, Undecided};
+use crate::inner::{DATA, DOUBLE_WRITE, Inner, Rollbacks, Undecided};
 use crate::keeper::{Owner, check_positions};
 
 /// Opens what is there; without `may_write` only if nothing needs to be done (O5).
@@ -69,7 +71,8 @@ fn recover_with(
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
     let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?; // O6
-    let analysis = Arc::new(ledgerstone_recovery::analyse(whole, state.redo_from())?);
+    let analysis = ledgerstone_recovery::analyse(whole, state.redo_from(), &ledgerstone_structures::tree_of_update)?;
+    let analysis = Arc::new(analysis);
     if analysis.end <= state.checkpoint_lsn || analysis.end < state.durable_lsn {
         let (end, known) = (analysis.end, state.durable_lsn.max(state.checkpoint_lsn));
         let what =
@@ -119,7 +122,12 @@ fn recover_with(
     };
     report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
 
-    let parts = Parts::build(options, &effective, (&disk, &fence), control, &analysis, next_incarnation)?;
+    let too_large = match options.has_background_threads {
+        true => too_large(&analysis.losers, effective.restart_undo_bytes),
+        false => BTreeSet::new(),
+    };
+    let found = (&*analysis, &too_large);
+    let parts = Parts::build(options, &effective, (&disk, &fence), control, found, next_incarnation)?;
     let engine = Arc::clone(&parts.engine);
     let opening = Opening(Some(Arc::clone(&engine)));
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
@@ -139,11 +147,21 @@ fn recover_with(
     report.redo_skipped_count = redone.skipped_count;
     report.redo_ns = timer.lap();
 
-    progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(ledgerstone_recovery::bytes_to_undo(&analysis.losers)));
+    progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(0));
     let space = Space::open(&engine, Arc::clone(&parts.data), state.environment)?;
     let (catalog, to_free) = trees(&engine, &space, &options.extensions);
     let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
-    report.undone_count = ledgerstone_recovery::undo(&engine, &analysis.losers, &disk, &progress.watch())?;
+    let losers = ledgerstone_recovery::adopt(&engine, &analysis.losers)?;
+    let (large, small): (Vec<_>, Vec<_>) = losers.into_iter().partition(|one| too_large.contains(&one.xid()));
+    let undo = |losers: Vec<Adopted>| {
+        progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(ledgerstone_recovery::bytes_to_undo(&losers)));
+        ledgerstone_recovery::undo(&engine, losers, &disk, &progress.watch())
+    };
+    report.undone_count = undo(small)?;
+    let (put_off, large) = put_off(&engine, &catalog, large)?;
+    report.undone_count += undo(large)?;
+    let rollbacks = Rollbacks::of(put_off);
+    report.put_off_count = rollbacks.put_off_count();
     report.undo_ns = timer.lap();
     refuse_unknown_structures(&engine, &catalog, &options.extensions)?;
 
@@ -157,7 +175,7 @@ fn recover_with(
         to_free,
         Arc::clone(control),
         report,
-        in_doubt,
+        (in_doubt, rollbacks),
     )?;
     options.recovery_progress.watch().check()?;
     options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
