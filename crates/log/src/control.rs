@@ -84,6 +84,7 @@ const REDO_LSN_AT: usize = DURABLE_LSN_AT + 8;
 const _: () = assert!(REDO_LSN_AT + 8 == 144);
 const CLEAN: u64 = 1;
 const FEEDS: u64 = 2;
+const UNLOCKED: u64 = 4;
 
 /// The content of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +120,8 @@ pub struct ControlState {
     pub is_clean: bool,
     /// Named feeds have had positions, so that there is a file of them.
     pub has_feeds: bool,
+    /// No locks have kept transactions apart, so that two of them may have changed one record and be open.
+    pub is_unlocked: bool,
     /// Random, and new when an environment is restored. The restored environment keeps the environment id but has its
     /// own history. Backups and archives of the one do not go on in those of the other.
     pub life: u64,
@@ -143,6 +146,7 @@ impl ControlState {
             redo_lsn: Lsn(0),
             is_clean: false,
             has_feeds: false,
+            is_unlocked: false,
             life: le_u64(&environment, 0),
         }
     }
@@ -170,7 +174,8 @@ impl ControlState {
         put(FORMAT_AT, &CONTROL_FORMAT.to_le_bytes());
         put(ENVIRONMENT_AT, &self.environment);
         put(GENERATION_AT, &generation.to_le_bytes());
-        let flags = u64::from(self.is_clean) * CLEAN + u64::from(self.has_feeds) * FEEDS;
+        let flags = [(self.is_clean, CLEAN), (self.has_feeds, FEEDS), (self.is_unlocked, UNLOCKED)];
+        let flags = flags.iter().filter(|(is_set, _)| *is_set).fold(0, |flags, (_, bit)| flags | bit);
         put(PAGE_BYTES_AT, &(u64::from(self.page_bytes) | flags << 32).to_le_bytes());
         put(SEGMENT_BYTES_AT, &self.segment_bytes.to_le_bytes());
         put(CHECKPOINT_LSN_AT, &self.checkpoint_lsn.0.to_le_bytes());
@@ -253,6 +258,7 @@ impl ControlSlot {
             redo_lsn: Lsn(since_2(REDO_LSN_AT)),
             is_clean: page_word >> 32 & CLEAN != 0,
             has_feeds: page_word >> 32 & FEEDS != 0,
+            is_unlocked: page_word >> 32 & UNLOCKED != 0,
             life: le_u64(slot, LIFE_AT),
         };
         ControlSlot::Valid { generation, state }

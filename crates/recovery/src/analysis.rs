@@ -57,7 +57,7 @@ pub struct ToUndo {
     pub undone_count: u64,
     /// Bytes of the log that a rollback reads: updates, and the records that say that they are undone.
     pub bytes: u64,
-    /// Bytes of log that undoing all updates takes, at most.
+    /// Bytes of log that undoing the updates takes which are not undone, at most.
     pub undo_bytes: u64,
     /// The trees of the updates, by their roots, but for the newest one.
     earlier_trees: BTreeSet<PageId>,
@@ -83,6 +83,9 @@ impl ToUndo {
     fn note_undone(&mut self, record: RecordView<'_>) {
         self.undone_count += 1;
         self.bytes += record.bytes().len() as u64;
+        // Never more than was counted for the update: what undoes it has no longer arguments.
+        let took = (record.args().len() + RECORD_OVERHEAD_BYTES) as u64;
+        self.undo_bytes = self.undo_bytes.saturating_sub(took);
     }
 
     /// The roots of all trees of the updates. `None` if there are updates of something else.

@@ -35,3 +35,4 @@ pub use page_repair::{PageRepair, Repaired};
 pub use redo::{Redone, redo};
 pub use report::RecoveryReport;
 pub use undo::{Adopted, adopt, bytes_to_undo, keep_prepared, undo, undo_later};
+pub use undo_window::UNDO_READERS;

@@ -74,7 +74,8 @@ impl Adopted {
     /// them cannot be had. Waits for nothing.
     #[must_use]
     pub fn keep_for_later(&mut self, locks: &[LockName]) -> bool {
-        self.txn.keep_for_later(locks, self.loser.to_undo.undo_bytes)
+        let Some(roots) = self.loser.to_undo.trees() else { return false };
+        self.txn.keep_for_later(locks, &roots, self.loser.to_undo.undo_bytes)
     }
 
     /// Leaves it to the next restart. To be called when the environment is about to be closed.

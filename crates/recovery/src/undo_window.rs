@@ -34,7 +34,7 @@ const PIECE_BYTES_MAX: usize = 2 << 20;
 /// Smaller windows read their pages one by one: threads would cost more.
 const AHEAD_FROM: u64 = 4096;
 /// Threads that read ahead.
-const READERS: usize = 4;
+pub const UNDO_READERS: u32 = 4;
 const HEAD_BYTES: usize = 30;
 
 /// One update.
@@ -190,7 +190,7 @@ struct Coming(Vec<JoinHandle<()>>);
 impl Coming {
     fn read(engine: &Arc<Engine>, pages: &BTreeSet<PageId>) -> Coming {
         let pages: Vec<PageId> = pages.iter().copied().collect();
-        let parts = pages.chunks(pages.len().div_ceil(READERS).max(1));
+        let parts = pages.chunks(pages.len().div_ceil(UNDO_READERS as usize).max(1));
         let spawn = |part: &[PageId]| {
             let (engine, part) = (Arc::clone(engine), part.to_vec());
             sync::spawn("undo reads", move || {

@@ -12,22 +12,24 @@
 //! A5. It may be left in the middle, between two updates, when the environment is closed. The log has all that the next
 //!     restart needs (B3 in `rollback.rs`).
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_lock::{LockName, Mode, Wait};
+use ledgerstone_page::PageId;
 use ledgerstone_page::planted::{self, Bug};
 
-use crate::version::Who;
+use crate::version::{Who, tree_bit};
 use crate::{Engine, Txn};
 
 impl Txn {
-    /// Prepares an adopted loser, which has called [`Txn::begin_undo`], to be rolled back beside other transactions.
-    /// That takes `undo_bytes` of log, at most. Waits for nothing. To be called before any other transaction begins.
+    /// Prepares an adopted loser, which has called [`Txn::begin_undo`], to be rolled back beside other transactions. It
+    /// has changed only the trees of these roots. That takes `undo_bytes` of log, at most. Waits for nothing. To be called before any other transaction begins.
     ///
     /// `false` means that one of `locks` cannot be had. Nothing has changed then, and the loser has to be rolled back
     /// at once.
     #[must_use]
-    pub fn keep_for_later(&mut self, locks: &[LockName], undo_bytes: u64) -> bool {
+    pub fn keep_for_later(&mut self, locks: &[LockName], roots: &BTreeSet<PageId>, undo_bytes: u64) -> bool {
         let engine: Arc<Engine> = Arc::clone(self.engine());
         for (no, &name) in locks.iter().enumerate() {
             if planted::is_on(Bug::DeferredWithoutLocks) {
@@ -41,7 +43,8 @@ impl Txn {
             }
         }
         let who = Who { slot: self.chain.no, xid: self.chain.xid, first_lsn: self.chain.first_lsn };
-        engine.versions.begin_spilled(&mut self.writer, who); // A2
+        let trees = roots.iter().fold(0, |trees, root| trees | tree_bit(*root));
+        engine.versions.begin_spilled_in(&mut self.writer, who, trees); // A2
         self.chain.reserve_for_undo_again(&engine, undo_bytes); // A3
         true
     }

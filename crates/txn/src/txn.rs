@@ -393,12 +393,13 @@ impl Txn {
         self.engine.versions.look(at, self.writer.name(), space, key, image)
     }
 
-    /// The spilled writers that a snapshot does not see, without this transaction. Their changes to a page that was
-    /// read before have to be undone with the log.
+    /// The spilled writers that a snapshot does not see, without this transaction, and without those that are known not
+    /// to have changed the tree of this root (of no page: any tree). Their changes to a page that was read before have
+    /// to be undone with the log.
     #[inline]
     #[must_use]
-    pub fn unseen(&self, at: At) -> Unseen {
-        self.engine.versions.unseen(at, self.chain.xid)
+    pub fn unseen(&self, at: At, root: PageId) -> Unseen {
+        self.engine.versions.unseen(at, self.chain.xid, root)
     }
 
     /// Notes that this transaction depends on commits below `lsn`. It is not durable before they are.

@@ -1,9 +1,7 @@
 //! The losers of a restart that are rolled back while the environment is in use, and how far that is.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_disk::quoted;
 use ledgerstone_log::Watch;
@@ -16,6 +14,8 @@ use crate::Error;
 
 /// How often somebody who waits for the end is told how far it is.
 const TELL_NS: u64 = 100_000_000;
+/// How often the thread looks whether there is a slot for it.
+const SLOT_LOOK_NS: u64 = 10_000_000;
 
 /// A transaction that was open when the process was killed or the power failed, and is rolled back since the restart.
 /// Its tables are locked until it has ended.
@@ -188,27 +188,32 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         let over = Over(rollbacks);
         let waiting = std::mem::take(&mut *rollbacks.waiting.lock());
-        if let Err(error) = self.engine.thread() {
-            self.engine.fail(&format!("what was interrupted cannot be rolled back: {error}"));
-        }
-        let mut goes_on = true;
+        let mut goes_on = self.wait_for_thread_slot();
         for (no, loser) in waiting {
             if !goes_on || rollbacks.watch.check().is_err() {
                 loser.leave();
                 continue;
             }
             let one = &rollbacks.all[no];
-            let undone = ledgerstone_recovery::undo_later(
-                &self.engine,
-                loser,
-                &self.disk,
-                &rollbacks.watch,
-                &one.undone_count,
-            );
+            let undone =
+                ledgerstone_recovery::undo_later(&self.engine, loser, &self.disk, &rollbacks.watch, &one.undone_count);
             goes_on = matches!(undone, Ok(true));
             one.has_ended.store(goes_on, Release);
         }
         drop(over);
+    }
+
+    /// Waits until this thread has its slot: threads of the program's may have come first. False: it is stopped.
+    fn wait_for_thread_slot(&self) -> bool {
+        loop {
+            if self.engine.check().is_err() || self.rollbacks.watch.check().is_err() {
+                return false;
+            }
+            if self.engine.thread().is_ok() {
+                return true;
+            }
+            sync::sleep_ns(SLOT_LOOK_NS);
+        }
     }
 
     /// Waits until all of that is done, and asks `see` now and then whether to go on.

@@ -277,7 +277,7 @@ fn read_page(
         {
             let mut image = Image::default();
             let look = txn.look(at, root, &no.to_be_bytes(), &mut image);
-            let unseen = txn.unseen(at);
+            let unseen = txn.unseen(at, PageId::NONE);
             if look == Look::Committing || unseen.is_committing {
                 drop(page);
                 txn.engine().versions.pause(round);

@@ -103,7 +103,7 @@ impl Images {
                 Look::Committing => return Resolved::Committing,
             }
         }
-        self.unseen = txn.unseen(at);
+        self.unseen = txn.unseen(at, tree.root);
         if self.unseen.is_committing {
             return Resolved::Committing;
         }
@@ -209,7 +209,7 @@ impl Tree {
             let (mut look, mut unseen) = (Look::Page, Unseen::default());
             if copied.lsn >= at.horizon {
                 look = txn.look(at, self.root, key, &mut image);
-                unseen = txn.unseen(at);
+                unseen = txn.unseen(at, self.root);
                 if look == Look::Committing || unseen.is_committing {
                     drop(spot);
                     versions.pause(round);

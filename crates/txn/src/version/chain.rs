@@ -120,7 +120,7 @@ impl VersionStore {
     /// True if a snapshot may still ask for what `key` was. Counts under the exclusive latch of its page.
     #[must_use]
     pub fn has_images(&self, space: PageId, key: &[u8]) -> bool {
-        if self.has_spilled() {
+        if self.has_spilled_in(space) {
             return true; // L4
         }
         let name = Name::new(space, key);

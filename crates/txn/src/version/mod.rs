@@ -71,6 +71,7 @@ use ledgerstone_region::{Handle, Latch, Region, RegionError, SlotTable, shared};
 pub use chain::Look;
 pub use entry::{Before, Image};
 pub use spilled::Unseen;
+pub(crate) use spilled::tree_bit;
 pub use view::{At, Horizon, SnapshotPin, View};
 pub(crate) use writer::{Who, Writer};
 

@@ -9,7 +9,7 @@
 //! ```text
 //!        spill                begin_commit            stamp(L)            no snapshot is at or below L
 //!   0 ──────────► OPEN, xid, first_lsn ──► COMMITTING ──► COMMITTED, L ──────────────────────────────► 0
-//!                  └──── rolled back, pages put right ────────────────────────────────────────────────►
+//!                  └──── rolled back, pages put right: no tree's bit ──► COMMITTED, L ────────────────► 0
 //! status word as in `writer.rs`; FILLING, which is none of those, while xid and first_lsn are written
 //! ```
 //! L1. A writer is spilled as a whole and for good, before the page changes whose record it has no room for. Its images
@@ -20,11 +20,15 @@
 //!     open, then by [`VersionStore::log_low`], which checkpoints read after the marks.
 //! L4. While a spilled writer stands here, ghosts stay ([`VersionStore::has_images`] says so of every key). A snapshot
 //!     that does not see its commit writes nothing, because only a look at the log tells what the writer has changed.
+//! L5. A writer that a restart has put off, to be rolled back later, is known to have changed these trees and no others.
+//!     Their bits stand here; any other writer has all. Who reads or purges in a tree without a bit passes it over.
+//! L6. A writer that was rolled back has no bit any more, so nobody asks for it again. It stands here until the
+//!     snapshots have closed that were open then, for its log only: a reader may be on its way through that.
 
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_page::{Lsn, Xid};
+use ledgerstone_page::{Lsn, PageId, Xid};
 use ledgerstone_region::shared;
 
 use super::VersionStore;
@@ -38,14 +42,22 @@ shared! {
         status: AtomicU64,
         xid: AtomicU64,
         first_lsn: AtomicU64,
-        /// Room to half a cache line.
-        spare: AtomicU64,
+        /// The trees that it may have changed (L5, L6).
+        trees: AtomicU64,
     } size 32
 }
 
 const OPEN: u64 = 1;
 /// Not a state of a writer: no state bits, and not free.
 const FILLING: u64 = 4;
+
+/// All trees (L5).
+pub(crate) const ALL_TREES: u64 = u64::MAX;
+
+/// The bit of a tree among 64, by its root; of no tree in particular: all of them.
+pub(crate) fn tree_bit(root: PageId) -> u64 {
+    if root == PageId::NONE { ALL_TREES } else { 1 << (root.0.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 58) }
+}
 
 /// Spilled writers that a snapshot does not see. Empty, most of the time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -70,10 +82,18 @@ impl Unseen {
     }
 }
 
+impl SpilledSlot {
+    /// L6.
+    fn is_rolled_back(&self) -> bool {
+        self.trees.load(SeqCst) == 0
+    }
+}
+
 impl VersionStore {
-    /// Makes `xid` a spilled writer, all of whose records are at or above `first_lsn`; gives its name here.
+    /// Makes `xid` a spilled writer, all of whose records are at or above `first_lsn`, and which changes these trees
+    /// only; gives its name here.
     #[cold]
-    pub(super) fn spill(&self, xid: Xid, first_lsn: Lsn) -> u32 {
+    pub(super) fn spill(&self, xid: Xid, first_lsn: Lsn, trees: u64) -> u32 {
         loop {
             let free = |slot: &&SpilledSlot| {
                 slot.status.load(Relaxed) == 0 && slot.status.compare_exchange(0, FILLING, Acquire, Relaxed).is_ok()
@@ -82,6 +102,7 @@ impl VersionStore {
                 let slot = &self.spilled[no];
                 slot.xid.store(xid.0, Relaxed); // Published by the status.
                 slot.first_lsn.store(first_lsn.0, Relaxed);
+                slot.trees.store(trees, Relaxed);
                 slot.status.store(OPEN, Release);
                 self.state[0].spilled_count.fetch_add(1, SeqCst); // L1: the page changes after it.
                 return no as u32 + 1;
@@ -91,13 +112,17 @@ impl VersionStore {
         }
     }
 
-    /// The oldest commit goes, at the cost of the snapshots that do not see it.
+    /// One that was rolled back goes, or the oldest commit, at the cost of the snapshots that do not see it.
     #[cold]
     fn drop_oldest_spilled(&self) {
-        let commits = self.spilled.iter().map(|slot| (slot.status.load(Acquire), slot));
-        let oldest = commits.filter(|(status, _)| status & STATE_BITS == COMMITTED).min_by_key(|(status, _)| *status);
+        let ended = self.spilled.iter().map(|slot| (slot.status.load(Acquire), slot));
+        let oldest = ended
+            .filter(|(status, _)| status & STATE_BITS == COMMITTED)
+            .min_by_key(|(status, slot)| (!slot.is_rolled_back(), *status));
         if let Some((status, slot)) = oldest {
-            self.raise_floor(Lsn(status >> 2));
+            if !slot.is_rolled_back() {
+                self.raise_floor(Lsn(status >> 2));
+            }
             self.free_spilled(slot, status);
         }
     }
@@ -125,10 +150,11 @@ impl VersionStore {
         }
     }
 
-    /// A spilled writer was rolled back.
+    /// A spilled writer was rolled back (L6).
     pub(super) fn abort_spilled(&self, name: u32) {
         let slot = &self.spilled[name as usize - 1];
-        self.free_spilled(slot, slot.status.load(Relaxed));
+        slot.trees.store(0, SeqCst); // No commit, from before it looks like one.
+        self.commit_spilled(name, self.log.tail());
     }
 
     /// Forgets spilled writers whose commits lie below every snapshot.
@@ -144,22 +170,38 @@ impl VersionStore {
         }
     }
 
-    /// True if there may be any (L4).
+    /// True if there may be one that has changed this tree (L4, L5). Counts under the exclusive latch of a page of it.
+    #[inline]
+    pub(super) fn has_spilled_in(&self, root: PageId) -> bool {
+        self.has_spilled() && self.any_spilled_in(root)
+    }
+
+    #[cold]
+    fn any_spilled_in(&self, root: PageId) -> bool {
+        self.spilled.iter().any(|slot| match slot.status.load(Acquire) {
+            0 => false,
+            FILLING => true,
+            _ => slot.trees.load(Relaxed) & tree_bit(root) != 0,
+        })
+    }
+
+    /// True if there may be any.
     #[inline]
     pub(super) fn has_spilled(&self) -> bool {
         self.state[0].spilled_count.load(SeqCst) != 0
     }
 
-    /// The spilled writers that a snapshot does not see, the reader's own transaction left out. To be asked after the
-    /// page and its chains were read (L2).
+    /// The spilled writers that a snapshot does not see and that may have changed a tree, by its root; with no page for
+    /// a root, any tree. The reader's own transaction is left out. To be asked after the page and its chains were read
+    /// (L2).
     #[inline]
     #[must_use]
-    pub fn unseen(&self, at: At, own: Xid) -> Unseen {
-        if self.has_spilled() { self.unseen_of_all(at, own) } else { Unseen::default() }
+    pub fn unseen(&self, at: At, own: Xid, root: PageId) -> Unseen {
+        if self.has_spilled() { self.unseen_of_all(at, own, root) } else { Unseen::default() }
     }
 
     #[cold]
-    fn unseen_of_all(&self, at: At, own: Xid) -> Unseen {
+    fn unseen_of_all(&self, at: At, own: Xid, root: PageId) -> Unseen {
         let mut unseen = Unseen::default();
         if planted::is_on(Bug::SpilledForgotten) {
             return unseen;
@@ -171,6 +213,7 @@ impl VersionStore {
                 0 => {}
                 COMMITTED if status >> 2 < at.lsn.0 => {}
                 _ if writer.0 == own => {}
+                _ if slot.trees.load(Relaxed) & tree_bit(root) == 0 => {} // L5, L6
                 COMMITTING => unseen.is_committing = true,
                 _ => unseen.writers.push(writer),
             }
@@ -184,7 +227,8 @@ impl VersionStore {
         if !self.has_spilled() {
             return Lsn(0);
         }
-        let commits = self.spilled.iter().map(|slot| slot.status.load(SeqCst));
+        let others = self.spilled.iter().filter(|slot| !slot.is_rolled_back());
+        let commits = others.map(|slot| slot.status.load(SeqCst));
         Lsn(commits.filter(|status| status & STATE_BITS == COMMITTED).map(|status| status >> 2).max().unwrap_or(0))
     }
 

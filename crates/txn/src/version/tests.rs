@@ -133,7 +133,7 @@ impl World {
         self.store.check(view.at()).ok()?;
         let mut image = Image::default();
         let look = self.store.look(view.at(), own, SPACE, &key_bytes(key), &mut image);
-        let unseen = self.store.unseen(view.at(), Xid(0));
+        let unseen = self.store.unseen(view.at(), Xid(0), SPACE);
         let is_theirs = |change: &&Change| change.key == key && unseen.contains(change.xid);
         if let Some(first) = self.changes.iter().find(is_theirs) {
             assert!(first.lsn >= unseen.first_lsn());

@@ -18,6 +18,7 @@ use ledgerstone_page::{Lsn, PageId, Xid};
 use super::VersionStore;
 use super::chunk::{CHUNK_BYTES, CHUNK_WORDS};
 use super::entry::{Before, ENTRY_WORDS, Name, entry_words};
+use super::spilled::ALL_TREES;
 
 const OPEN: u64 = 1;
 pub(super) const COMMITTING: u64 = 2;
@@ -100,9 +101,15 @@ impl VersionStore {
     /// K2. Before the page changes, so that a reader that sees the change sees this.
     #[cold]
     pub(crate) fn begin_spilled(&self, writer: &mut Writer, who: Who) {
+        self.begin_spilled_in(writer, who, ALL_TREES);
+    }
+
+    /// The same for one that is known to change these trees only (L5 in `spilled.rs`).
+    #[cold]
+    pub(crate) fn begin_spilled_in(&self, writer: &mut Writer, who: Who, trees: u64) {
         // No record of its own: its first one will be reserved at the tail or above.
         let first_lsn = if who.first_lsn == Lsn(0) { self.log.tail() } else { who.first_lsn };
-        writer.spilled = self.spill(who.xid, first_lsn);
+        writer.spilled = self.spill(who.xid, first_lsn, trees);
     }
 
     /// Drops what a spilled writer had noted before (L1). Takes a while: hold no latch.

@@ -12,7 +12,9 @@
 //!     undone before. The table is locked, too, where only an index of it was changed: nobody shall run into the
 //!     index's lock half-way.
 //! P4. The locks have to be free. They are not if a transaction in doubt has the table, or a larger loser that was put
-//!     off. Where the lock manager keeps nobody out, nothing is put off.
+//!     off.
+//! P5. Losers that have changed one record are undone together, in the order of the log. Locks have kept them apart,
+//!     unless the lock manager of this life or of the one before keeps nobody out: then nothing is put off.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
@@ -69,8 +71,8 @@ pub(super) fn put_off(
     mut losers: Vec<Adopted>,
 ) -> Result<(Vec<PutOff>, Vec<Adopted>), Error> {
     let (mut put_off, mut others) = (Vec::new(), Vec::new());
-    if losers.is_empty() || !engine.locks.isolates() {
-        return Ok((put_off, losers)); // P4
+    if losers.is_empty() {
+        return Ok((put_off, losers));
     }
     losers.sort_by_key(|one| std::cmp::Reverse(one.loser().to_undo.bytes));
     let trees = Trees::read(engine, catalog)?;
@@ -109,7 +111,8 @@ impl Trees {
                 continue;
             }
             let name = String::from_utf8_lossy(name);
-            let definition = Definition::decode(&name, value)?;
+            // What cannot be read costs its own table only: what changed that is undone at once.
+            let Ok(definition) = Definition::decode(&name, value) else { continue };
             let (name, table) = (Arc::<str>::from(&*name), definition.entry.table);
             for entry in definition.entries() {
                 trees.insert(entry.root, Owner { name: Arc::clone(&name), table, tree: entry.table });

@@ -152,7 +152,10 @@ fn recover_with(
     let (catalog, to_free) = trees(&engine, &space, &options.extensions);
     let in_doubt = Undecided::after_restart(ledgerstone_recovery::keep_prepared(&engine, &analysis.in_doubt)?)?;
     let losers = ledgerstone_recovery::adopt(&engine, &analysis.losers)?;
-    let (large, small): (Vec<_>, Vec<_>) = losers.into_iter().partition(|one| too_large.contains(&one.xid()));
+    // Two that have changed one record are undone together (P5 in `put_off.rs`).
+    let is_apart = engine.locks.isolates() && !state.is_unlocked;
+    let (large, small): (Vec<_>, Vec<_>) =
+        losers.into_iter().partition(|one| is_apart && too_large.contains(&one.xid()));
     let undo = |losers: Vec<Adopted>| {
         progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(ledgerstone_recovery::bytes_to_undo(&losers)));
         ledgerstone_recovery::undo(&engine, losers, &disk, &progress.watch())
@@ -184,6 +187,9 @@ fn recover_with(
             // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost
             // by that.
             Err(Error::ReadOnly { .. }) => {}
+            Ok(_) if engine.locks.isolates() && control.state().is_unlocked => {
+                control.change(|state| state.is_unlocked = false)?; // Whoever was open is undone, durably.
+            }
             done => drop(done?),
         }
     }
