@@ -296,6 +296,42 @@ fn one_at_a_time_needs_no_locks() {
     assert_eq!(read(&open()).unwrap(), before);
 }
 
+/// Two that changed one record, and were both interrupted, are undone together, the newest change first. One of them may
+/// be so large that it would be undone after the opening, and the next life may have locks.
+#[test]
+fn interrupted_transactions_that_no_locks_kept_apart_are_undone_in_the_order_of_the_log() {
+    for next in [Locking::None, Locking::Hierarchical] {
+        let disk = SimDisk::new();
+        let env = tiny().locking(Locking::None).open_on(Arc::new(disk.clone())).unwrap();
+        env.transact(|txn| txn.create_table("t")?.put(b"both", b"committed")).unwrap();
+        let before = read(&env).unwrap();
+        let (small, large) = (env.begin().unwrap(), env.begin().unwrap());
+        small.bytes("t").unwrap().put(b"both", b"by the small one").unwrap();
+        small.bytes("t").unwrap().put(b"made", b"by the small one").unwrap();
+        large.bytes("t").unwrap().put(b"both", b"by the large one").unwrap();
+        assert!(large.bytes("t").unwrap().delete(b"made").unwrap());
+        (0..200).for_each(|n| large.bytes("t").unwrap().put(&key(n), &[7; 200]).unwrap());
+        env.sync().unwrap();
+        let left = disk.snapshot();
+        let env = tiny().locking(next).restart_undo_bytes(2000).open_on(Arc::new(left.clone())).unwrap();
+        assert!(env.rolling_back().is_empty(), "{next:?}");
+        assert_eq!(read(&env).unwrap(), before, "{next:?}");
+        assert_sound(&env, "undone together");
+        drop(env);
+        // Once that is done, locks keep transactions apart again, or still do not.
+        let env = tiny().locking(next).open_on(Arc::new(left.clone())).unwrap();
+        let large = env.begin().unwrap();
+        (0..200).for_each(|n| large.bytes("t").unwrap().put(&key(n), &[7; 200]).unwrap());
+        env.sync().unwrap();
+        let left = left.snapshot();
+        let env = tiny().locking(next).restart_undo_bytes(2000).open_on(Arc::new(left)).unwrap();
+        let put_off = env.recovery_report().put_off_count;
+        assert_eq!(put_off, u64::from(next == Locking::Hierarchical), "{next:?}");
+        env.wait_rolled_back().unwrap();
+        assert_eq!(read(&env).unwrap(), before, "{next:?}");
+    }
+}
+
 /// A transaction that locks a whole table to write asks for no locks on keys: without locks, too, what it has deleted
 /// is not dead before it has ended. Neither is what a transaction has deleted that was prepared before a restart.
 #[test]

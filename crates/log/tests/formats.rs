@@ -99,3 +99,19 @@ fn the_control_file_has_the_bytes_that_are_documented() {
     assert!(slot[144..].iter().all(|byte| *byte == 0));
     compare("control.bin", &slot[..144]);
 }
+
+#[test]
+fn each_flag_of_the_control_file_has_its_bit() {
+    for flags in 0..8_u8 {
+        let bit = |no: u8| flags >> no & 1 == 1;
+        let state = ControlState {
+            is_clean: bit(0),
+            has_feeds: bit(1),
+            is_unlocked: bit(2),
+            ..ControlState::new(ENVIRONMENT, 4096, 16 << 20)
+        };
+        let slot = state.encode(1);
+        assert_eq!(slot[44..48], [flags, 0, 0, 0]);
+        assert_eq!(ControlSlot::decode(&slot), ControlSlot::Valid { generation: 1, state });
+    }
+}

@@ -164,7 +164,8 @@ impl VersionStore {
         }
         for slot in self.spilled.iter() {
             let status = slot.status.load(SeqCst);
-            if status & STATE_BITS == COMMITTED && status >> 2 < oldest {
+            // If nothing was logged since, the oldest of none is as old as the end of one that was rolled back.
+            if status & STATE_BITS == COMMITTED && (status >> 2 < oldest || self.is_none_open()) {
                 self.free_spilled(slot, status);
             }
         }

@@ -7,7 +7,7 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_region::{Region, Share, SlotTable};
 use proptest::prelude::*;
 
-use super::{Before, Horizon, Image, Look, VersionStore, View, Who, Writer};
+use super::{Before, Horizon, Image, Look, VersionStore, View, Who, Writer, tree_bit};
 use crate::TxnTable;
 
 const SPACE: PageId = PageId(9);
@@ -248,6 +248,33 @@ fn a_snapshot_finds_what_a_small_writer_had_changed_before_it_was_opened() {
         assert_eq!(world.store.stat().used_bytes, 0);
         assert!((1..4).all(|key| !world.store.has_images(SPACE, &key_bytes(key))));
     }
+}
+
+/// L5, L6.
+#[test]
+fn who_is_known_to_change_one_tree_is_no_matter_in_others_and_keeps_its_log_for_readers_on_their_way() {
+    let mut world = World::new(1 << 20);
+    let other = (10..).map(PageId).find(|root| tree_bit(*root) != tree_bit(SPACE)).unwrap();
+    let mut writer = world.begin();
+    let who = Who { slot: writer.slot, xid: writer.xid, first_lsn: Lsn(0) };
+    world.store.begin_spilled_in(&mut writer.writer, who, tree_bit(SPACE));
+    let view = world.open();
+    world.write(&mut writer, 1, Some(vec![1]));
+    let is_unseen = |world: &World, root| world.store.unseen(view.at(), Xid(0), root).contains(who.xid);
+    assert!(is_unseen(&world, SPACE) && is_unseen(&world, PageId::NONE) && !is_unseen(&world, other));
+    assert!(world.store.has_images(SPACE, &key_bytes(1)) && !world.store.has_images(other, &key_bytes(1)));
+    assert_eq!(world.read(&view, 0, 1), Some(None));
+    let low = world.store.log_low();
+    assert!(low.is_some());
+    world.abort(writer, [1]);
+    assert_eq!(world.store.log_low(), low, "a reader may be on its way through it");
+    assert!(!is_unseen(&world, SPACE) && !is_unseen(&world, PageId::NONE));
+    assert!(!world.store.has_images(SPACE, &key_bytes(1)));
+    assert_eq!(world.store.newest_spilled_commit(), Lsn(0), "it is no commit");
+    assert_eq!(world.read(&view, 0, 1), Some(None));
+    drop(view);
+    assert_eq!(world.store.log_low(), None);
+    assert_eq!(world.store.stat().spilled_count, 0);
 }
 
 #[test]

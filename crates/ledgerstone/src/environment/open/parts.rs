@@ -159,6 +159,9 @@ impl Parts {
             workers.push(keeper);
         }
         let tables = Known::new(&self.engine.slots);
+        if !options.read_only && !self.engine.locks.isolates() && !state.is_unlocked {
+            control.change(|state| state.is_unlocked = true)?; // Before the first transaction of the program's.
+        }
         Ok(Inner {
             disk,
             directory: options.directory.clone(),
