@@ -36,10 +36,7 @@ impl Environment {
     ///
     /// # Errors
     /// As [`Environment::wait_rolled_back`]. [`Error::Cancelled`] if `progress` has ended it.
-    pub fn wait_rolled_back_with<F: Flow>(
-        &self,
-        mut progress: impl FnMut(RollbackProgress) -> F,
-    ) -> Result<(), Error> {
+    pub fn wait_rolled_back_with<F: Flow>(&self, mut progress: impl FnMut(RollbackProgress) -> F) -> Result<(), Error> {
         self.inner().wait_rolled_back(|at| go_on(progress(at).flow()))
     }
 }

@@ -1,9 +1,7 @@
 //! The losers of a restart that are rolled back while the environment is in use, and how far that is.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{
-    AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release,
-};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_disk::quoted;
 use ledgerstone_log::Watch;
@@ -148,8 +146,8 @@ impl Rollbacks {
         let (undone, all) = (one.undone_count(), one.change_count);
         let tables: Vec<String> = one.tables.iter().map(|name| quoted(name).to_string()).collect();
         Some(format!(
-            "transaction {} was interrupted, and is being rolled back since the restart ({undone} of {all} changes); it \
-             keeps locked until then: {}",
+            "transaction {} was interrupted, and is being rolled back since the restart ({undone} of {all} changes); \
+             until then it keeps locked: {}",
             one.xid,
             tables.join(", ")
         ))
@@ -188,23 +186,19 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         let over = Over(rollbacks);
         let waiting = std::mem::take(&mut *rollbacks.waiting.lock());
-        if let Err(error) = self.engine.thread() {
+        let has_slot = self.engine.thread();
+        if let Err(error) = &has_slot {
             self.engine.fail(&format!("what was interrupted cannot be rolled back: {error}"));
         }
-        let mut goes_on = true;
+        let mut goes_on = has_slot.is_ok();
         for (no, loser) in waiting {
             if !goes_on || rollbacks.watch.check().is_err() {
                 loser.leave();
                 continue;
             }
             let one = &rollbacks.all[no];
-            let undone = ledgerstone_recovery::undo_later(
-                &self.engine,
-                loser,
-                &self.disk,
-                &rollbacks.watch,
-                &one.undone_count,
-            );
+            let undone =
+                ledgerstone_recovery::undo_later(&self.engine, loser, &self.disk, &rollbacks.watch, &one.undone_count);
             goes_on = matches!(undone, Ok(true));
             one.has_ended.store(goes_on, Release);
         }
@@ -219,11 +213,12 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         loop {
             self.engine.check()?;
+            let is_over = rollbacks.is_over(); // First: the last one has ended before.
             let progress = rollbacks.progress();
             if progress.transaction_count == 0 {
                 return Ok(());
             }
-            if rollbacks.is_over() {
+            if is_over {
                 return Err(Error::Failed { why: super::CLOSED.into() });
             }
             see(progress)?;
