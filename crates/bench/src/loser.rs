@@ -92,7 +92,9 @@ fn cache_bytes(args: &LoserArgs) -> u64 {
 }
 
 fn options(args: &LoserArgs) -> ledgerstone::Options {
-    Environment::options().cache_bytes(cache_bytes(args)).lock_count_max(1 << 20).durability(Durability::Volatile)
+    let options = Environment::options().cache_bytes(cache_bytes(args)).lock_count_max(1 << 20);
+    // All of the undo belongs to the opening that is measured.
+    options.durability(Durability::Volatile).restart_undo_bytes(u64::MAX)
 }
 
 /// Makes the changes, makes their log durable with another transaction's commit, says so, and waits for its end.

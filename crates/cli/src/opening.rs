@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, Options, RecoveryPhase, RecoveryProgress, Transaction};
+use ledgerstone::{Environment, Error, Options, RecoveryPhase, RecoveryProgress, RollbackProgress, Transaction};
 use ledgerstone_bench as bench;
 
 use crate::interrupt::{self, Interrupted};
@@ -173,7 +173,7 @@ pub(crate) fn open_with(options: Options, dir: &Path, output: &Output) -> anyhow
     }
 }
 
-/// Opens an environment. Ctrl-C ends its recovery.
+/// Opens an environment, and waits until everything that was interrupted is rolled back. Ctrl-C ends its recovery.
 pub(crate) fn open_by(options: Options, dir: &Path, output: &Output) -> anyhow::Result<Environment> {
     let _heeding = interrupt::heed();
     let progress = Arc::new(RecoveryProgress::default());
@@ -188,6 +188,26 @@ pub(crate) fn open_by(options: Options, dir: &Path, output: &Output) -> anyhow::
         format!("while {} was opened{phase}: nothing is lost, and the next command recovers", dir.display())
     };
     let env = opened.map_err(|error: Error| interrupt::told(error, how_far))?;
+    let mut at = RollbackProgress::default();
+    let mut bar = Progress::new(output);
+    let waited = env.wait_rolled_back_with(|now| {
+        at = now;
+        bar.show("rollback", now.undone_count, now.change_count, Unit::Count("changes"));
+        interrupt::flow()
+    });
+    drop(bar);
+    if let Err(error) = waited {
+        let _ = env.close(); // What it says is no news.
+        let how_far = || {
+            let (done, all) = (at.undone_count, at.change_count);
+            format!(
+                "while {} was opened, in the rollback after {done} of {all} changes: nothing is lost, and the next \
+                 command goes on",
+                dir.display()
+            )
+        };
+        return Err(interrupt::told(error, how_far));
+    }
     if interrupt::is_asked() {
         // It came too late to stop the opening.
         env.close()?;

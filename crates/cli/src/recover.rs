@@ -53,6 +53,7 @@ fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::
         told["torn_pages"] = report.torn_pages.iter().map(|page| page.0).collect();
         told["damaged_control_slot"] = json!(report.damaged_control_slot);
         told["in_doubt_count"] = in_doubt.into();
+        told["put_off_count"] = report.put_off_count.into();
         output.json(&told)?;
         return output.flush();
     }
@@ -74,6 +75,9 @@ fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::
     row("records", report.record_count.to_string());
     row("commits found", report.winner_count.to_string());
     row("transactions rolled back", report.loser_count.to_string());
+    if report.put_off_count > 0 {
+        row("of these after the opening", report.put_off_count.to_string());
+    }
     row("transactions in doubt", in_doubt.to_string());
     row("updates repeated", report.redo_applied_count.to_string());
     row("updates already there", report.redo_skipped_count.to_string());

@@ -13,7 +13,7 @@
 //!     as it should.
 //! N4. Groups are never undone. A load or a new index writes hardly anything else, gigabytes of them. Undo need not
 //!     read them once more, backwards. Where many follow each other in a loser's chain, what lies before them is noted.
-//! N5. How much a loser has to undo, and in which trees, is told by its updates outside of nested top actions. The ended
+//! N5. How much a loser has to undo, and in which trees, is told by its updates outside of nested top actions. Ended
 //!     ones are never undone, and open ones are undone on their pages, before anything else.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -240,6 +240,26 @@ fn undo_passes_over_many_groups() {
     assert_eq!(visited.unwrap(), 3 * (1 + 1 + 10 + 1) + 1, "the last of many groups, and all else");
 }
 
+/// N5. Ended nested top actions stay, and what was taken back to a savepoint is done.
+#[test]
+fn the_analysis_counts_what_a_rollback_has_to_do() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    (0..5).for_each(|counter| add(&mut txn, 1, counter, 1).unwrap());
+    let before = txn.last_lsn();
+    add(&mut txn, 2, 0, 1).unwrap();
+    txn.undo_back_to(before).unwrap();
+    txn.nested_top(|txn| add(txn, 3, 0, 1)).unwrap();
+    engine.log.flush().unwrap();
+    drop((txn, engine));
+    let (_, _, found) = repeat_history(&disk).unwrap();
+    let to_undo = &found.losers.first_key_value().unwrap().1.to_undo;
+    assert_eq!((to_undo.update_count, to_undo.undone_count), (6, 1));
+    assert!(to_undo.bytes > 7 * to_undo.undo_bytes / 10 && to_undo.undo_bytes >= 6 * 64);
+    assert_eq!(to_undo.trees(), None, "counters are no trees");
+}
+
 /// A checkpoint that is taken before they are at home keeps what another redo of them needs.
 #[test]
 fn pages_are_dirty_from_the_first_record_on_that_redo_repeats() {

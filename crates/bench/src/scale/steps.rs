@@ -167,6 +167,11 @@ fn open(step: Step, options: Options, at: &Path, told: &Told) -> anyhow::Result<
         ("checkpoint (s)", recovery.checkpoint_ns),
     ];
     phases.iter().for_each(|&(name, ns)| told.say(name, ns as f64 / 1e9));
+    if recovery.put_off_count > 0 {
+        env.wait_rolled_back()?;
+        told.say("rolled back after (s)", began.elapsed().as_secs_f64());
+        told.say("memory then (MiB)", memory_bytes("VmHWM") as f64 / 1048576.0);
+    }
     Ok(env)
 }
 

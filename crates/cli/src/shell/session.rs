@@ -500,6 +500,7 @@ impl Session {
         }
         let refuse = |error: Error| Answer::of(Err(error));
         let env = options(self.cache).open(&dir).map_err(refuse)?;
+        env.wait_rolled_back().map_err(refuse)?;
         let old = std::mem::replace(&mut self.env, env);
         old.close().map_err(refuse)?;
         self.dir = dir;

@@ -148,8 +148,8 @@ impl Rollbacks {
         let (undone, all) = (one.undone_count(), one.change_count);
         let tables: Vec<String> = one.tables.iter().map(|name| quoted(name).to_string()).collect();
         Some(format!(
-            "transaction {} was interrupted, and is being rolled back since the restart ({undone} of {all} changes); it \
-             keeps locked until then: {}",
+            "transaction {} was interrupted, and is being rolled back since the restart ({undone} of {all} changes); \
+             until then it keeps locked: {}",
             one.xid,
             tables.join(", ")
         ))
@@ -224,11 +224,12 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         loop {
             self.engine.check()?;
+            let is_over = rollbacks.is_over(); // First: the last one has ended before.
             let progress = rollbacks.progress();
             if progress.transaction_count == 0 {
                 return Ok(());
             }
-            if rollbacks.is_over() {
+            if is_over {
                 return Err(Error::Failed { why: super::CLOSED.into() });
             }
             see(progress)?;

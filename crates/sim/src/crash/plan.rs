@@ -115,6 +115,8 @@ pub struct Settings {
     pub logs_whole: bool,
     /// The change feed is read.
     pub is_followed: bool,
+    /// Log of losers that is undone before an opening returns.
+    pub restart_undo_bytes: u64,
 }
 
 /// How a life ends, early or not.
@@ -410,6 +412,8 @@ impl Plan {
             commit: random.pick(&[(4, 90, 256 << 10, 0), (4, 90, 256 << 10, 0), (1, 100, 512, 300), (2, 0, 1, 0)]),
             logs_whole: random.percent(15),
             is_followed: random.percent(35),
+            // By itself, so that the rest of a plan is what it was before there was this setting.
+            restart_undo_bytes: Random::new(seed ^ 0x7075_745f_6f66_6600).pick(&[0, 0, 4 << 10, 64 << 20]),
         };
         let mut lives = Vec::new();
         for generation in 0..[1, 2, 3][random.weighted(&[5, 3, 2])] {

@@ -313,6 +313,8 @@ fn work(
     counters.add("torn_pages", recovery.torn_pages.len() as u64);
     counters.add("redone", recovery.redo_applied_count);
     counters.add("losers", recovery.loser_count);
+    counters.add("put_off", recovery.put_off_count);
+    counters.add("beside_put_off", env.rolling_back().len() as u64);
     if talk == Talk::Loud {
         println!("life {number}: opened, {verdict:?}, {:?}", env.recovery_report());
     }
@@ -431,6 +433,7 @@ pub(crate) fn open(
         .page_count_max(1 << 16)
         .async_delay(Duration::from_millis(2))
         .version_store_bytes(settings.version_store_bytes)
+        .restart_undo_bytes(settings.restart_undo_bytes)
         .locking(settings.locking.0)
         .lock_conflict(settings.locking.1)
         .deadlock_victim(settings.victim)
@@ -445,7 +448,8 @@ pub(crate) fn open(
     Ok((env, lists))
 }
 
-/// Everything in an environment.
+/// Everything in an environment. While something is being rolled back since the opening, a snapshot has to show what
+/// was committed.
 pub(crate) fn look(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Error> {
     let mut tries = 0;
     loop {
@@ -459,7 +463,7 @@ pub(crate) fn look(env: &Environment, lists: &Arc<ListStructure>) -> Result<Stat
 }
 
 fn look_once(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Error> {
-    let txn = env.begin()?;
+    let txn = if env.rolling_back().is_empty() { env.begin()? } else { env.snapshot()? };
     let mut state = State::default();
     for name in txn.table_names()? {
         let mut records = Records::new();
@@ -473,6 +477,8 @@ fn look_once(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Err
         })?;
         state.tables.insert(name, records);
     }
+    let _ = txn.commit()?;
+    let txn = env.begin()?;
     for (name, _) in txn.structure_names()? {
         let all = Tally::open(&txn, lists, &name)?.all()?;
         let records = all.into_iter().map(|(key, counter)| (Bytes::from(key.to_be_bytes()), counter_bytes(counter)));
@@ -482,8 +488,10 @@ fn look_once(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Err
     Ok(state)
 }
 
-/// Checks the structure.
+/// Checks the structure, when nothing is being rolled back any more.
 pub(crate) fn verify(env: &Environment) -> Result<(), Vec<String>> {
+    let waited = env.wait_rolled_back();
+    waited.map_err(|error| vec![format!("waiting for what was put off: {error} ({error:?})")])?;
     let report = env.verify().map_err(|error| vec![format!("verification could not be done: {error}")])?;
     if let Some(skipped) = report.skipped.first() {
         return Err(vec![format!("verification left out {skipped:?} with nothing in doubt")]);
@@ -525,6 +533,7 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
         commit: (4, 90, 256 << 10, 0),
         logs_whole: false,
         is_followed: false,
+        restart_undo_bytes: 64 << 20,
         ..*settings
     };
     let disk = SimDisk::new();

@@ -43,8 +43,8 @@ impl Parts {
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
         let state = control.state();
-        // The losers of a crash need a slot each, however few there may be afterwards; the prepared, and those that are
-        // rolled back later, keep theirs, and their locks, and leave the others what was asked for. The library's own
+        // The losers of a crash need a slot each, however few there may be afterwards. The prepared, and those that are
+        // rolled back later, keep theirs and their locks, and leave the others what was asked for. The library's own
         // transactions have theirs.
         let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         let kept_count = count(found.in_doubt.len() + too_large.len());

@@ -139,8 +139,3 @@ impl Trees {
 fn names_of(tables: &BTreeSet<TableId>) -> Vec<LockName> {
     tables.iter().copied().map(table_name).collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-}
