@@ -14,6 +14,8 @@
 //! R5. Because of R3 and R4, all accesses to one byte have the same size and are atomic. Page bytes are reached by
 //!     whole relaxed `u64`s only.
 //! R6. A simulated thread touches its scheduler only between entering and leaving it, on its own stack.
+//! R7. What a mutex of `try_mutex.rs` holds is reached through its only guard (M1 there). What is in an [`OwnCell`] is
+//!     reached by the thread that has its slot (O1 there).
 //!
 //! This crate does not know pages, logs or transactions. It knows bytes, which thread may touch them, and which thread
 //! waits.

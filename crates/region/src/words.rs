@@ -199,43 +199,23 @@ impl<'a> Words<'a> {
     #[inline]
     pub fn compare(&self, off: usize, len: usize, other: &[u8]) -> Ordering {
         let common = len.min(other.len());
-        let (chunks, tail) = other[..common].as_chunks::<8>();
-        if let Some((mine, theirs)) = self.first_that_differs(off, chunks) {
-            return mine.swap_bytes().cmp(&theirs.swap_bytes());
+        let mut chunks = other[..common].chunks_exact(8);
+        let mut at = off;
+        for chunk in chunks.by_ref() {
+            let (mine, theirs) = (self.u64(at), load_chunk(chunk));
+            if mine != theirs {
+                return mine.swap_bytes().cmp(&theirs.swap_bytes());
+            }
+            at = at.saturating_add(8);
         }
+        let tail = chunks.remainder();
         if !tail.is_empty() {
-            let at = off.saturating_add(chunks.len() * 8);
             let (mine, theirs) = (self.u64(at) & low_mask(tail.len()), load_short(tail));
             if mine != theirs {
                 return mine.swap_bytes().cmp(&theirs.swap_bytes());
             }
         }
         len.cmp(&other.len())
-    }
-
-    /// The first of `others` that is not what is here from `off` on, and what is here instead.
-    #[inline]
-    fn first_that_differs(&self, off: usize, others: &[[u8; 8]]) -> Option<(u64, u64)> {
-        let (first, bits) = (off / 8, off % 8 * 8);
-        let differs = |mine: u64, theirs: &[u8; 8]| {
-            let theirs = u64::from_le_bytes(*theirs);
-            (mine != theirs).then_some((mine, theirs))
-        };
-        match self.words.get(first..first.saturating_add(others.len() + usize::from(bits != 0))) {
-            Some(words) if bits == 0 => words.iter().zip(others).find_map(|(word, other)| differs(load(word), other)),
-            // A load each: what is left over of one is the beginning of the next.
-            Some([word, words @ ..]) => {
-                let mut low = load(word);
-                words.iter().zip(others).find_map(|(word, other)| {
-                    let high = load(word);
-                    let mine = low >> bits | high << (64 - bits);
-                    low = high;
-                    differs(mine, other)
-                })
-            }
-            // Some of it lies past the end.
-            _ => others.iter().enumerate().find_map(|(no, other)| differs(self.u64(off.saturating_add(no * 8)), other)),
-        }
     }
 
     /// Whether the bytes at `off` are `other`. False past the end.

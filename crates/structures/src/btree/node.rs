@@ -61,8 +61,6 @@ pub(crate) const SLOTS_AT_AT: usize = PREFIX_LEN_AT + 2;
 /// Where the fences begin.
 pub(crate) const FENCES_AT: usize = SLOTS_AT_AT + 2;
 pub(crate) const SLOT_BYTES: usize = 8;
-/// Bytes of a key that its slot has.
-const HEAD_BYTES: usize = 4;
 /// Bytes of a record before its key.
 pub(crate) const RECORD_HEADER_BYTES: usize = 2;
 /// Bytes of a child's page id.
@@ -460,24 +458,17 @@ impl<B: Bytes> Node<B> {
         while low < high {
             let middle = (low + high) / 2;
             let word = self.slot_word(middle);
-            match (word as u32).cmp(&head).then_with(|| self.compare_rest(word, rest)) {
+            let order = (word as u32).cmp(&head).then_with(|| {
+                let at = usize::from((word >> 32) as u16) + RECORD_HEADER_BYTES;
+                self.bytes.compare(at, usize::from((word >> 48) as u16), rest)
+            });
+            match order {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
                 Ordering::Equal => return Ok(middle),
             }
         }
         Err(low)
-    }
-
-    /// Compares the key of a slot, whose head is that of `rest`, with `rest`: both without the prefix.
-    #[inline]
-    fn compare_rest(&self, word: u64, rest: &[u8]) -> Ordering {
-        let key_len = usize::from((word >> 48) as u16);
-        if key_len <= HEAD_BYTES && rest.len() <= HEAD_BYTES {
-            return key_len.cmp(&rest.len()); // The heads have all of both, and zeros behind the shorter one.
-        }
-        let at = usize::from((word >> 32) as u16) + RECORD_HEADER_BYTES;
-        self.bytes.compare(at, key_len, rest)
     }
 
     /// The page id in a slot of an inner node.
