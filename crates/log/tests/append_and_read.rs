@@ -397,3 +397,29 @@ impl Wake for Counter {
         self.0.fetch_add(1, SeqCst);
     }
 }
+
+/// A flush that has ended says nothing of the record behind it, wherever a caller would like to give up the log.
+#[test]
+fn what_is_not_durable_is_neither_said_to_be_nor_given_up() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    let first = append_one(&log, 0, 100).unwrap();
+    assert!(!log.is_durable(first), "nothing is durable");
+    while log.tail().0 < SEGMENT_BYTES * 2 - 4000 {
+        append_one(&log, 1, 1000).unwrap();
+    }
+    log.flush().unwrap();
+    let durable = log.durable_lsn();
+    let next = append_one(&log, 2, 1000).unwrap();
+    assert_eq!(next, durable);
+    assert!(log.is_durable(first) && !log.is_durable(next));
+    // Two segments lie behind the tail then, and one of them is not durable to its end.
+    while log.tail().0 < SEGMENT_BYTES * 2 + 500 {
+        append_one(&log, 3, 1000).unwrap();
+    }
+    assert_eq!(log.durable_lsn(), durable, "there was room in the buffer for all of it");
+    assert_eq!(log.recycle_before(log.tail()).unwrap(), 1);
+    assert_eq!(log.to_give_up(log.tail()), (Lsn(SEGMENT_BYTES), Lsn(SEGMENT_BYTES)));
+    assert_eq!(log.oldest_lsn(), Lsn(SEGMENT_BYTES));
+    log.flush().unwrap();
+    assert_eq!(number_of(&log.read(next).unwrap()), 2);
+}
