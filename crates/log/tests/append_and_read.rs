@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Wake, Waker};
 
 use kit::*;
-use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, FileDisk, Harm, SimDisk};
-use ledgerstone_log::{FIRST_LSN, LogConfig, LogError, Malformed, RECORD_BYTES_MAX};
+use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, FileDisk, Harm, Open, SimDisk};
+use ledgerstone_log::{FIRST_LSN, LOG_DIR, LogConfig, LogError, Malformed, RECORD_BYTES_MAX, segment_name};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Region, sync};
 
@@ -422,4 +422,20 @@ fn what_is_not_durable_is_neither_said_to_be_nor_given_up() {
     assert_eq!(log.oldest_lsn(), Lsn(SEGMENT_BYTES));
     log.flush().unwrap();
     assert_eq!(number_of(&log.read(next).unwrap()), 2);
+}
+
+/// What an earlier and longer write has left in the buffer is not written behind the end (W2).
+#[test]
+fn the_last_block_that_is_written_has_zeros_behind_the_end() {
+    let disk = SimDisk::new();
+    let log = new_log(Arc::new(disk.clone()));
+    for (no, bytes) in [(0, 3000), (1, 7000), (2, 50), (3, 6000), (4, 20), (5, 20)] {
+        append_one(&log, no, bytes).unwrap();
+        log.flush().unwrap();
+        let end = log.durable_lsn().0;
+        let file = disk.open(&format!("{LOG_DIR}/{}", segment_name(end / SEGMENT_BYTES * SEGMENT_BYTES)), Open::READ);
+        let mut behind = vec![1; (end.next_multiple_of(4096) - end) as usize];
+        file.unwrap().read_at(end % SEGMENT_BYTES, &mut behind).unwrap();
+        assert!(behind.iter().all(|&byte| byte == 0), "behind record {no}, which ends at {end}");
+    }
 }
