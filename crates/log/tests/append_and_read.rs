@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Wake, Waker};
 
 use kit::*;
-use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, FileDisk, Harm, SimDisk};
-use ledgerstone_log::{FIRST_LSN, LogConfig, LogError, Malformed, RECORD_BYTES_MAX};
+use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, FileDisk, Harm, Open, SimDisk};
+use ledgerstone_log::{FIRST_LSN, LOG_DIR, LogConfig, LogError, Malformed, RECORD_BYTES_MAX, segment_name};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Region, sync};
 
@@ -395,5 +395,47 @@ struct Counter(AtomicU64);
 impl Wake for Counter {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, SeqCst);
+    }
+}
+
+/// A flush that has ended says nothing of the record behind it, wherever a caller would like to give up the log.
+#[test]
+fn what_is_not_durable_is_neither_said_to_be_nor_given_up() {
+    let log = new_log(Arc::new(SimDisk::new()));
+    let first = append_one(&log, 0, 100).unwrap();
+    assert!(!log.is_durable(first), "nothing is durable");
+    while log.tail().0 < SEGMENT_BYTES * 2 - 4000 {
+        append_one(&log, 1, 1000).unwrap();
+    }
+    log.flush().unwrap();
+    let durable = log.durable_lsn();
+    let next = append_one(&log, 2, 1000).unwrap();
+    assert_eq!(next, durable);
+    assert!(log.is_durable(first) && !log.is_durable(next));
+    // Two segments lie behind the tail then, and one of them is not durable to its end.
+    while log.tail().0 < SEGMENT_BYTES * 2 + 500 {
+        append_one(&log, 3, 1000).unwrap();
+    }
+    assert_eq!(log.durable_lsn(), durable, "there was room in the buffer for all of it");
+    assert_eq!(log.recycle_before(log.tail()).unwrap(), 1);
+    assert_eq!(log.to_give_up(log.tail()), (Lsn(SEGMENT_BYTES), Lsn(SEGMENT_BYTES)));
+    assert_eq!(log.oldest_lsn(), Lsn(SEGMENT_BYTES));
+    log.flush().unwrap();
+    assert_eq!(number_of(&log.read(next).unwrap()), 2);
+}
+
+/// What an earlier and longer write has left in the buffer is not written behind the end (W2).
+#[test]
+fn the_last_block_that_is_written_has_zeros_behind_the_end() {
+    let disk = SimDisk::new();
+    let log = new_log(Arc::new(disk.clone()));
+    for (no, bytes) in [(0, 3000), (1, 7000), (2, 50), (3, 6000), (4, 20), (5, 20)] {
+        append_one(&log, no, bytes).unwrap();
+        log.flush().unwrap();
+        let end = log.durable_lsn().0;
+        let file = disk.open(&format!("{LOG_DIR}/{}", segment_name(end / SEGMENT_BYTES * SEGMENT_BYTES)), Open::READ);
+        let mut behind = vec![1; (end.next_multiple_of(4096) - end) as usize];
+        file.unwrap().read_at(end % SEGMENT_BYTES, &mut behind).unwrap();
+        assert!(behind.iter().all(|&byte| byte == 0), "behind record {no}, which ends at {end}");
     }
 }

@@ -859,7 +859,7 @@ fn a_turn_never_locks_a_whole_table_however_many_leaves_it_locks() {
     let tree = stack.tree();
     let key = |n: u64| n.to_be_bytes();
     stack.run(|txn| (0..3000).for_each(|n| assert!(!tree.put(txn, &key(n), &[1; 200]).unwrap())));
-    let sparse = |n: &u64| n % 150 > 0;
+    let sparse = |n: &u64| !n.is_multiple_of(150);
     stack.run(|txn| (0..3000).filter(sparse).for_each(|n| assert!(tree.delete(txn, &key(n)).unwrap())));
     let before = stack.check(&[&tree]).pages.len();
     let mut turn = stack.to_free.begin_turn().unwrap();

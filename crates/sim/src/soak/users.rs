@@ -3,13 +3,14 @@
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ledgerstone::{
     ArchiveDirectory, Backup, BackupOptions, BytesTable, ChangeFeed, Durability, Environment, Error, IndexDef,
     IndexKeys, Isolation, Lsn, Transaction, TransactionOptions,
 };
 
+use super::watch::Timing;
 use super::{Stage, until};
 use crate::counters::Counters;
 use ledgerstone_region::Random;
@@ -149,14 +150,17 @@ impl User {
     fn transfer(&mut self) -> Result<(), Error> {
         let (from, to) = (self.random.below(ACCOUNT_COUNT), self.random.below(ACCOUNT_COUNT));
         let (options, gives_up) = (self.options(), self.random.percent(5));
-        let began = Instant::now();
+        if self.random.percent(6) {
+            self.stage.watch.measure_a_yard();
+        }
+        let timing = Timing::begin();
         let done = self.stage.env.transact_with(options, |txn| {
             let bank = txn.bytes(BANK)?;
             bank.modify(&key(from), |money| Some(number(money).wrapping_sub(1).to_le_bytes().to_vec()))?;
             bank.modify(&key(to), |money| Some(number(money).wrapping_add(1).to_le_bytes().to_vec()))?;
             if gives_up { Err(Error::Cancelled) } else { Ok(()) }
         });
-        self.stage.watch.note_latency(began.elapsed());
+        self.stage.watch.note_short(timing);
         self.counters.add("transfers", 1);
         done
     }

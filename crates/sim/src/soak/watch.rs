@@ -40,7 +40,8 @@ const JUDGED_COUNT_MIN: u64 = 2_000;
 
 /// What Q2 asks of one percentile. It creeps if two things are so. It is so many times as long in each late tenth as in
 /// any early one, and it takes longer than so many syncs do in those late tenths. Other programs that keep the machine
-/// busy for a while make some tenths slow, and syncs with them.
+/// busy for a while make some tenths slow, and syncs with them. They also make a yard slow, which is always the same
+/// work: a percentile may be as many times longer as the slowest hundredth of yards is.
 struct Creep {
     name: &'static str,
     permille: u64,
@@ -53,21 +54,26 @@ const CREEPS: [Creep; 2] = [
     Creep { name: "p999", permille: 999, times_max: 8, syncs_min: 20 },
 ];
 
-/// How long something took, in buckets: four from each power of two microseconds to the next.
-struct Histogram([AtomicU64; Histogram::BUCKET_COUNT]);
+/// The median of the processor's time for a short transaction, in yards, may be so many hundredths of what it was. A
+/// machine that is busy elsewhere hardly makes it longer, unlike the time that passes. So this finds what takes twice as
+/// much work in the end.
+const WORK_PERCENT_MAX: u64 = 175;
+
+/// How long something took, in buckets: 16 from each power of two nanoseconds to the next.
+struct Histogram(Box<[AtomicU64]>);
 
 impl Histogram {
-    const BUCKET_COUNT: usize = 4 * 40;
+    const BUCKET_COUNT: usize = 16 * 48;
 
     fn new() -> Histogram {
-        Histogram(std::array::from_fn(|_| AtomicU64::new(0)))
+        Histogram((0..Histogram::BUCKET_COUNT).map(|_| AtomicU64::new(0)).collect())
     }
 
     fn note(&self, took: Duration) {
-        let us = took.as_micros() as u64;
-        let bucket = match us.checked_ilog2() {
-            Some(power) if power >= 2 => 4 * power as usize + (us >> (power - 2)) as usize - 4,
-            _ => us as usize,
+        let ns = took.as_nanos() as u64;
+        let bucket = match ns.checked_ilog2() {
+            Some(power) if power >= 4 => 16 * power as usize + (ns >> (power - 4)) as usize - 64,
+            _ => ns as usize,
         };
         self.0[bucket.min(Histogram::BUCKET_COUNT - 1)].fetch_add(1, Relaxed);
     }
@@ -76,24 +82,67 @@ impl Histogram {
         self.0.iter().map(|count| count.load(Relaxed)).sum()
     }
 
-    /// The upper end, in microseconds, of the bucket below which so many of a thousand lie. 0 if there are none.
-    fn percentile_us(&self, permille: u64) -> u64 {
+    /// The upper end, in nanoseconds, of the bucket below which so many of a thousand lie. 0 if there are none.
+    fn percentile_ns(&self, permille: u64) -> u64 {
         let wanted = self.count() * permille / 1000;
         let mut seen = 0;
         for (no, count) in self.0.iter().enumerate() {
             seen += count.load(Relaxed);
             if seen > wanted {
-                return if no < 8 { no as u64 + 1 } else { (no as u64 % 4 + 5) << (no / 4 - 2) };
+                let no = no as u64;
+                return if no < 32 { no + 1 } else { (no % 16 + 17) << (no / 16 - 1) };
             }
         }
         0
+    }
+
+    fn percentile_us(&self, permille: u64) -> u64 {
+        self.percentile_ns(permille).div_ceil(1000)
     }
 }
 
 /// What took how long in one tenth of the time.
 struct Part {
     short: Histogram,
+    /// The processor's time for each of these.
+    work: Histogram,
     syncs: Histogram,
+    /// A piece of work that is always the same: the time that passes, and the processor's.
+    yards: Histogram,
+    yard_work: Histogram,
+}
+
+impl Part {
+    fn new() -> Part {
+        let [short, work, syncs, yards, yard_work] = std::array::from_fn(|_| Histogram::new());
+        Part { short, work, syncs, yards, yard_work }
+    }
+
+    /// The median of the work for a short transaction, in hundredths of a yard. 0 if there is none.
+    fn work_percent(&self) -> u64 {
+        self.work.percentile_ns(500) * 100 / self.yard_work.percentile_ns(500).max(1)
+    }
+}
+
+/// Takes the time of something, and the processor's time of this thread for it.
+pub(super) struct Timing {
+    began: Instant,
+    worked: Duration,
+}
+
+impl Timing {
+    pub(super) fn begin() -> Timing {
+        Timing { began: Instant::now(), worked: Timing::of_thread() }
+    }
+
+    fn end(self) -> (Duration, Duration) {
+        (self.began.elapsed(), Timing::of_thread().saturating_sub(self.worked))
+    }
+
+    fn of_thread() -> Duration {
+        let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+        Duration::new(now.tv_sec.unsigned_abs(), now.tv_nsec.unsigned_abs() as u32)
+    }
 }
 
 pub(super) struct Watch {
@@ -122,7 +171,7 @@ impl Watch {
             env_dir: dir.join("env"),
             began: Instant::now(),
             whole,
-            parts: (0..PART_COUNT).map(|_| Part { short: Histogram::new(), syncs: Histogram::new() }).collect(),
+            parts: (0..PART_COUNT).map(|_| Part::new()).collect(),
             sync_file: File::create(dir.join("synced"))?,
             calls: (0..user_count).map(|_| AtomicU64::new(0)).collect(),
             most: Mutex::new([0; BOUNDS.len()]),
@@ -149,9 +198,28 @@ impl Watch {
         self.began.elapsed().saturating_sub(Duration::from_millis(began.saturating_sub(1)))
     }
 
-    /// A short transaction took so long.
-    pub(super) fn note_latency(&self, took: Duration) {
-        self.parts[self.part()].short.note(took);
+    /// A short transaction has ended, for which this was begun.
+    pub(super) fn note_short(&self, timing: Timing) {
+        let (took, worked) = timing.end();
+        let part = &self.parts[self.part()];
+        part.short.note(took);
+        part.work.note(worked);
+    }
+
+    /// Does a yard of work, for comparison with short transactions of the same thread.
+    pub(super) fn measure_a_yard(&self) {
+        const BYTES: usize = 64 << 10;
+        let bytes = std::hint::black_box(vec![7u8; BYTES]);
+        let timing = Timing::begin();
+        let sum = bytes.chunks_exact(8).fold(0u64, |sum, eight| {
+            let word = eight.first_chunk().map_or(0, |word| u64::from_le_bytes(*word));
+            (sum.rotate_left(5) ^ word).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        });
+        std::hint::black_box(sum);
+        let (took, worked) = timing.end();
+        let part = &self.parts[self.part()];
+        part.yards.note(took);
+        part.yard_work.note(worked);
     }
 
     pub(super) fn problem(&self, what: String) {
@@ -243,6 +311,26 @@ impl Watch {
         for creep in CREEPS {
             self.judge_creep(&creep, sync_us, counters, problems);
         }
+        self.judge_work(counters, problems);
+    }
+
+    /// Whether so many short transactions were measured that percentiles mean something.
+    fn is_enough(&self) -> bool {
+        EARLY.iter().chain(&LATE).all(|&part| self.parts[part].short.count() >= JUDGED_COUNT_MIN)
+    }
+
+    /// Q2, without what other programs make of it.
+    fn judge_work(&self, counters: &mut Counters, problems: &mut Vec<String>) {
+        let of = |parts: [usize; 2]| parts.map(|part| self.parts[part].work_percent());
+        let (before, after) = (of(EARLY).into_iter().max().unwrap_or(0), of(LATE).into_iter().min().unwrap_or(0));
+        counters.add("early_work_percent", before);
+        counters.add("late_work_percent", after);
+        if self.is_enough() && after * 100 > before * WORK_PERCENT_MAX {
+            problems.push(format!(
+                "short transactions took {before} hundredths of a yard of the processor's time in the beginning, and \
+                 {after} in the end"
+            ));
+        }
     }
 
     /// Q2.
@@ -252,8 +340,11 @@ impl Watch {
         let after = LATE.map(|part| self.parts[part].short.percentile_us(permille)).into_iter().min().unwrap_or(0);
         counters.add(&format!("early_{name}_us"), before);
         counters.add(&format!("late_{name}_us"), after);
-        let is_enough = EARLY.iter().chain(&LATE).all(|&part| self.parts[part].short.count() >= JUDGED_COUNT_MIN);
-        if is_enough && after > times_max * before && after > syncs_min * sync_us {
+        let slowest_yard = |part: usize| self.parts[part].yards.percentile_ns(990).max(1);
+        let early = EARLY.map(slowest_yard).into_iter().min().unwrap_or(1);
+        let late = LATE.map(slowest_yard).into_iter().max().unwrap_or(1);
+        let slower = (late * 100 / early).max(100); // In hundredths: what the machine is slower.
+        if self.is_enough() && after * 100 > times_max * before * slower && after > syncs_min * sync_us {
             problems.push(format!(
                 "the {name} of short transactions was {before} us in the beginning and {after} us in the end, \
                  when a sync took {sync_us} us"
@@ -334,6 +425,7 @@ mod tests {
             for n in 0..JUDGED_COUNT_MIN {
                 part.short.note(Duration::from_micros(if n % 100 == 0 { us * 10 } else { us }));
             }
+            part.yards.note(Duration::from_micros(20));
             part.syncs.note(Duration::from_millis(if slow_syncs.contains(&no) { 40 } else { 1 }));
         }
         let (mut counters, mut problems) = (Counters::default(), Vec::new());
@@ -348,7 +440,7 @@ mod tests {
         let found = problems_of(at_once, &[]);
         assert_eq!(found.len(), 2, "{found:?}");
         assert!(
-            found[0].starts_with("the p50 of short transactions was 64 us in the beginning and 6144 us"),
+            found[0].starts_with("the p50 of short transactions was 62 us in the beginning and 6030 us"),
             "{found:?}"
         );
         assert!(found[1].starts_with("the p999 of short"), "{found:?}");
@@ -358,6 +450,58 @@ mod tests {
         assert_eq!(problems_of(busy, &[]), [""; 0]);
         assert_eq!(problems_of(at_once, &[8, 9]), [""; 0]);
         assert_eq!(problems_of([9_000, 60, 6_000, 60, 60, 6_000, 6_000, 6_000, 6_000, 6_000], &[]), [""; 0]);
+    }
+
+    /// What is said if short transactions take so many microseconds of the processor's time in each tenth, and yards
+    /// so many. Twice as much time passes.
+    fn problems_of_work(work_us: [u64; PART_COUNT], yard_us: [u64; PART_COUNT]) -> Vec<String> {
+        let watch = watch();
+        for (part, (work_us, yard_us)) in watch.parts.iter().zip(work_us.into_iter().zip(yard_us)) {
+            for _ in 0..JUDGED_COUNT_MIN {
+                part.short.note(Duration::from_micros(work_us * 2));
+                part.work.note(Duration::from_micros(work_us));
+                part.yards.note(Duration::from_micros(yard_us * 2));
+                part.yard_work.note(Duration::from_micros(yard_us));
+            }
+            part.syncs.note(Duration::from_millis(1));
+        }
+        let (mut counters, mut problems) = (Counters::default(), Vec::new());
+        watch.judge(&mut counters, &mut problems);
+        problems
+    }
+
+    #[test]
+    fn twice_the_work_in_the_end_is_a_problem() {
+        let yards = [20; PART_COUNT];
+        let found = problems_of_work([40, 40, 40, 40, 40, 80, 80, 80, 80, 80], yards);
+        assert!(found.len() == 1 && found[0].contains("of the processor's time in the beginning"), "{found:?}");
+        assert_eq!(problems_of_work([40, 40, 42, 50, 60, 66, 72, 80, 86, 92], yards).len(), 1, "by and by");
+        // Now and then, a little, or because the processor is slower.
+        assert_eq!(problems_of_work([40, 40, 40, 80, 80, 80, 80, 80, 80, 45], yards), [""; 0]);
+        assert_eq!(problems_of_work([40, 40, 40, 50, 50, 50, 55, 55, 55, 55], yards), [""; 0]);
+        let slower = [20, 20, 20, 20, 20, 40, 40, 40, 40, 40];
+        assert_eq!(problems_of_work([40, 40, 40, 40, 40, 80, 80, 80, 80, 80], slower), [""; 0]);
+    }
+
+    /// Threads lose the processor in the middle of a transaction, and no disk is any slower for it.
+    #[test]
+    fn a_machine_that_has_become_busy_is_not_a_creep() {
+        let with_yards = |late_us: u64| {
+            let watch = watch();
+            for (no, part) in watch.parts.iter().enumerate() {
+                let is_late = no >= 7;
+                for n in 0..JUDGED_COUNT_MIN {
+                    let slow_us = if is_late { 300_000 } else { 10_000 };
+                    part.short.note(Duration::from_micros(if n % 500 == 0 { slow_us } else { 60 }));
+                }
+                part.yards.note(Duration::from_micros(if is_late { late_us } else { 20 }));
+                part.syncs.note(Duration::from_millis(1));
+            }
+            let (mut counters, mut problems) = (Counters::default(), Vec::new());
+            watch.judge(&mut counters, &mut problems);
+            problems.len()
+        };
+        assert_eq!((with_yards(20), with_yards(4_000)), (1, 0));
     }
 
     #[test]
