@@ -37,8 +37,8 @@ pub use ticket::{Committed, Ticket};
 use self::shared::State;
 use crate::Error;
 use crate::catalog::OwnTables;
-use crate::choice::Isolation;
 use crate::inner::{Handles, Inner};
+use ledgerstone_core::choice::Isolation;
 
 /// How a transaction is to run. `Default` takes everything from the environment's options.
 #[derive(Debug, Clone, Copy, Default)]

@@ -11,8 +11,8 @@ use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
 use super::savepoint::Point;
 use crate::Error;
 use crate::catalog::OwnTables;
-use crate::choice::Isolation;
 use crate::inner::Inner;
+use ledgerstone_core::choice::Isolation;
 
 /// What transaction, tables and iterators share.
 pub(crate) struct Shared {
