@@ -13,7 +13,7 @@
 //! | [`typed`] | types of keys and values |
 //! | [`flow`] | what the callbacks of long calls answer |
 //! | [`error`] | the one error type |
-//! | [`choice`] | what a program chooses among |
+//! | [`choice`] | isolation levels |
 //!
 //! A module uses only those below it. The crate does not know how an environment is opened or closed, and no
 //! transaction of a program's. Begin reading at `base/mod.rs`.

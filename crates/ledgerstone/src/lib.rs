@@ -97,8 +97,9 @@
 //! settings name an archive is refused ([`Error::NotBuilt`]).
 //!
 //! This crate puts the layers below it together, and has what no layer below knows: how an environment is opened and
-//! closed, tables and indexes, isolation levels. What stands on an environment is in crates of its own: feeds and
-//! readers of the log in `ledgerstone-feed`, backups in `ledgerstone-media`. Begin reading at `environment/open/mod.rs`.
+//! closed, tables and indexes, isolation levels. What stands on an environment is in crates of its own. Feeds and
+//! readers of the log are in `ledgerstone-feed`, and backups in `ledgerstone-media`. Begin reading at
+//! `environment/open/mod.rs`.
 #![forbid(unsafe_code)]
 
 mod catalog;

@@ -78,9 +78,9 @@ by_serde!(
     },
     |bytes| serde_json::from_slice(bytes).map_err(|error| DecodeError::because::<T>(bytes, error)),
     /// A value that is stored as JSON text. Fields may come and go as `serde` allows it (`#[serde(default)]`), indexes
-    /// can be made of members ([`IndexKeys::Json`](crate::catalog::IndexKeys::Json)), and other programs can read it. Numbers
-    /// come back to the bit. Values that hold a number which is not finite, or more than 127 arrays and objects inside
-    /// each other, are refused.
+    /// can be made of members ([`IndexKeys::Json`](crate::catalog::IndexKeys::Json)), and other programs can read it.
+    /// Numbers come back to the bit. Values that hold a number which is not finite, or more than 127 arrays and objects
+    /// inside each other, are refused.
     ///
     /// ```
     /// # fn main() -> Result<(), ledgerstone::Error> {

@@ -1,5 +1,5 @@
-//! Tables as the catalog of the core has them, ready to be used: what is known of each, and what a transaction has itself
-//! made of them.
+//! Tables as the catalog of the core has them, ready to be used. Also what is known of each, and what a transaction has
+//! itself made of them.
 //!
 //! G2. `known` holds committed tables only. A transaction that reads an entry puts it in while it has the name locked
 //!     S. The entry comes out when the table is dropped or changed, with name and table locked X. It comes back if that

@@ -1,5 +1,5 @@
-//! What the rooms above have of an open environment beside what everything shares ([`Base`]): the parts that only
-//! tables, transactions and housekeeping need, and the steps that more than one of them takes.
+//! What the rooms above have of an open environment beside what everything shares ([`Base`]). These are the parts that
+//! only tables, transactions and housekeeping need, and the steps that more than one of them takes.
 
 mod bell;
 mod checkpoint;
@@ -79,7 +79,8 @@ pub(crate) struct Checkpoints {
     /// Where the last one is.
     pub(crate) last: AtomicU64,
     pub(crate) count: AtomicU64,
-    /// A restore has made the environment, and it has not taken a checkpoint since (R1 in `restore.rs` of `ledgerstone-media`).
+    /// A restore has made the environment, and it has not taken a checkpoint since (R1 in `restore.rs` of the crate
+    /// `ledgerstone-media`).
     pub(crate) is_restored: AtomicBool,
 }
 

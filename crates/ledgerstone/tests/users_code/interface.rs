@@ -127,7 +127,7 @@ fn methods() -> Vec<Method> {
         }
     }
     let mut methods = Vec::new();
-    for dir in ["src", "../core/src", "../feed/src", "../media/src"] {
+    for dir in ["src", "../core/src/keeper", "../core/src/typed", "../feed/src", "../media/src"] {
         walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir), &mut methods);
     }
     methods

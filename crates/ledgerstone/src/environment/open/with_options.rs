@@ -24,8 +24,8 @@ impl Options {
     /// space, or if recovery would have to write and may not. [`Error::Memory`] if the cache does not fit.
     ///
     /// For settings: [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`]. [`Error::NotBuilt`] if
-    /// there is a settings file, and the program was built without the feature `settings-file`; or if there is to be an
-    /// archive, and it was built without the feature `media`.
+    /// there is a settings file, and the program was built without the feature `settings-file`. The same for an archive
+    /// and the feature `media`.
     ///
     /// For the files: [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Corrupt`], [`Error::ControlFile`],
     /// [`Error::LockFileMissing`]. [`Error::ArchiveOfAnother`], [`Error::InsideEnvironment`] for the archive.
