@@ -366,7 +366,7 @@ impl Compaction<'_, '_> {
                 return Ok(Passed::Cancelled);
             }
             let mut leaves = 0;
-            let stepped = self.step(target, &key, &mut |txn, key| step(txn, key, &mut leaves))?;
+            let stepped = self.step(target, &key, step, &mut leaves)?;
             self.leaves.0 += leaves;
             match stepped {
                 Stepped::Next(next) => key = next,
@@ -384,12 +384,7 @@ impl Compaction<'_, '_> {
     }
 
     /// Q2.
-    fn step(
-        &self,
-        target: &Target,
-        key: &[u8],
-        step: &mut dyn FnMut(&mut Txn, &[u8]) -> Result<Option<Vec<u8>>, Error>,
-    ) -> Result<Stepped, Error> {
+    fn step(&self, target: &Target, key: &[u8], step: &mut Step<'_>, leaves: &mut u64) -> Result<Stepped, Error> {
         let mut txn = self.env.to_free().begin_turn()?;
         txn.mark_upkeep();
         let table: TableId = target.tree.table();
@@ -407,7 +402,7 @@ impl Compaction<'_, '_> {
                 return Ok(Stepped::Gone);
             }
         }
-        let next = step(&mut txn, key)?;
+        let next = step(&mut txn, key, leaves)?;
         txn.commit(Durability::Volatile)?;
         Ok(next.map_or(Stepped::Done, Stepped::Next))
     }
