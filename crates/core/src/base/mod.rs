@@ -59,6 +59,7 @@ impl Base {
     ///
     /// # Errors
     /// [`Error::ReadOnly`].
+    #[inline]
     pub fn check_writable(&self) -> Result<(), Error> {
         if self.is_read_only {
             return Err(Error::read_only("the environment was opened for reading only"));

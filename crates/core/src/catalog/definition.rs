@@ -228,6 +228,7 @@ pub fn check_type_name(name: &str) -> Result<(), Error> {
 ///
 /// # Errors
 /// [`Error::BadTableName`].
+#[inline]
 pub fn check_name(name: &str) -> Result<(), Error> {
     if name.is_empty() || name.len() > 255 {
         return Err(Error::BadTableName { name: name.chars().take(64).collect() });
