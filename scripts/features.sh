@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# The library stays small to build. Each feature of the library, of `disk` and of `dump` builds alone, and so does each crate
-# with none and with all of its features. A program outside of this workspace, built as it comes, is told what it was built
-# without (small/main.rs). The only feature of `port` that a program can see is for `make port-bench`, which builds it.
+# The library stays small to build. Each feature of the library, of the crates that stand on an environment, of `disk` and of
+# `dump` builds alone, and so does each crate with none and with all of its features. A program outside of this workspace,
+# built as it comes and with no features, is told what it was built without (small/main.rs). The only feature of `port` that a program can see is for `make port-bench`, which builds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh python
@@ -34,6 +34,9 @@ print(*(f for f in package["features"] if f != "default"))' <<<"$metadata")
   check --all-features
 done <<LIST
 ledgerstone
+ledgerstone-core
+ledgerstone-feed
+ledgerstone-media
 ledgerstone-disk
 ledgerstone-dump
 LIST
@@ -48,10 +51,12 @@ name = "small"
 edition = "2024"
 
 [features]
+default = ["as-it-comes"]
+as-it-comes = ["ledgerstone/default"]
 json = ["ledgerstone/json"]
 
 [dependencies]
-ledgerstone.path = "$PWD/crates/ledgerstone"
+ledgerstone = { path = "$PWD/crates/ledgerstone", default-features = false }
 
 [[bin]]
 name = "small"
@@ -64,4 +69,8 @@ small() {
 }
 small --features json
 small
+rm -rf "$small/data"
+mkdir "$small/data"
+small --features json
+small --no-default-features
 echo "without features: told what is missing"

@@ -1,5 +1,6 @@
 //! A program that takes the library as it comes, for `scripts/features.sh`. Built with the feature `json` it makes an
-//! index by a member of JSON values. Built without it, it must be told what it lacks.
+//! index by a member of JSON values. Built without it, it must be told what it lacks; built with no feature, that there
+//! is no archive either.
 
 use std::path::Path;
 
@@ -38,6 +39,11 @@ fn main() -> Result<(), Error> {
     env.transact(|txn| txn.bytes("people")?.put(b"2", b"{}"))?;
     assert!(env.verify()?.problems.is_empty());
     env.close()?;
+
+    if !cfg!(feature = "as-it-comes") {
+        let archive = dir.with_extension("archive");
+        lacks(Environment::options().archive_dir(archive).open(dir).map(drop), "media");
+    }
 
     // A file that cannot be read is not passed over.
     std::fs::write(dir.join("ledgerstone.toml"), "cache_bytes = \"16M\"\n").expect("the file is written");

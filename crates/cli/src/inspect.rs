@@ -327,8 +327,8 @@ pub(crate) fn compact(args: &DirArgs, output: &Output) -> anyhow::Result<Outcome
             CompactPhase::Pack => "pack",
             CompactPhase::Move => "move",
         };
-        let what = format!("{what} {}, {} pages", at.table, at.page_count);
-        progress.show_parts(&what, at.done, at.total, Unit::Count("tables"));
+        let what = format!("{what} {}", at.table);
+        progress.show_about(&what, at.leaf_count, at.leaf_count_about, Unit::Count("leaves"));
         interrupt::flow()
     })?;
     drop(progress);

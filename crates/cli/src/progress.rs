@@ -36,8 +36,6 @@ enum Bound {
     Known,
     /// An estimate.
     About,
-    /// The parts are known, but not how long each takes.
-    Parts,
 }
 
 impl Bound {
@@ -47,7 +45,6 @@ impl Bound {
             Bound::Unknown => "{msg} {spinner} {done}, {rate}, {elapsed}",
             Bound::Known => "{msg} {wide_bar} {done} of {all}, {rate}, {eta} left",
             Bound::About => "{msg} {wide_bar} {done} of about {all}, {rate}, about {eta} left",
-            Bound::Parts => "{msg} {wide_bar} {done} of {all}, {elapsed}",
         }
     }
 }
@@ -111,11 +108,6 @@ impl Progress {
     /// The same with an estimate, which [`Progress::about`] has made.
     pub(crate) fn show_about(&mut self, what: &str, done: u64, about: u64, unit: Unit) {
         self.draw(what, done, about.max(done), unit, if about > 0 { Bound::About } else { Bound::Unknown });
-    }
-
-    /// Parts that may take very different times: no rate, and no time left.
-    pub(crate) fn show_parts(&mut self, what: &str, done: u64, all: u64, unit: Unit) {
-        self.draw(what, done, all, unit, Bound::Parts);
     }
 
     /// An estimate, if there is a bar to show it; 0 if it cannot be made.
@@ -296,9 +288,8 @@ mod tests {
         check(&text, &["verify pages", "3 of 1,234 pages, ", " pages/s, ", " left"]);
         let text = said(&|progress| progress.show("restore", 1 << 20, 3 << 20, Unit::Bytes));
         check(&text, &["restore", "1 MiB of 3 MiB, ", "/s, ", " left"]);
-        let text = said(&|progress| progress.show_parts("pack {big}", 2, 5, Unit::Count("tables")));
-        check(&text, &["pack {big}", "2 of 5 tables, "]);
-        assert!(!text.contains("/s") && !text.contains("left"), "{text}");
+        let text = said(&|progress| progress.show_about("pack {big}", 200, 500, Unit::Count("leaves")));
+        check(&text, &["pack {big}", "200 of about 500 leaves, ", " leaves/s, about ", " left"]);
     }
 
     #[test]

@@ -84,51 +84,57 @@
 //! | feature | what it adds |
 //! | --- | --- |
 //! | `derive` (on) | `#[derive(Key)]` and `#[derive(Value)]` |
+//! | `feed` (on) | change feeds and readers of the log: [`Environment::changes`], [`Environment::log_reader`], [`LogDirectory`] |
+//! | `media` (on) | backups, restores, repairs and the archive: [`Environment::backup`], [`Backup`], [`Options::archive_on`]; it turns `feed` on |
 //! | `settings-file` | `ledgerstone.toml` is read. Without it, an environment that has the file is refused ([`Error::NotBuilt`]) |
 //! | `json` | indexes by a member of JSON values ([`IndexKeys::Json`]) with `JsonKey`; values as JSON text, `typed::Json` |
 //! | `postcard` | values in a compact form, `typed::Postcard` |
 //! | `serde` | [`Stat`] and the reports implement `serde::Serialize` |
 //! | `uuid` | `uuid::Uuid` as a key and a value |
 //!
-//! An index by JSON members that another program made can be read without `json`. Its table cannot be changed.
+//! An index by JSON members that another program made can be read without `json`. Its table cannot be changed. Without
+//! `feed`, the log is kept all the same for the named feeds of an environment. Without `media`, an environment whose
+//! settings name an archive is refused ([`Error::NotBuilt`]).
 //!
-//! This crate puts the layers below it together, and has what no layer below knows: the catalog, tables and indexes,
-//! isolation levels, the change feed, and backups. Begin reading at `environment/open/mod.rs`.
+//! This crate puts the layers below it together, and has what no layer below knows: how an environment is opened and
+//! closed, tables and indexes, isolation levels. What stands on an environment is in crates of its own. Feeds and
+//! readers of the log are in `ledgerstone-feed`, and backups in `ledgerstone-media`. Begin reading at
+//! `environment/open/mod.rs`.
 #![forbid(unsafe_code)]
 
 mod catalog;
 mod choice;
 pub mod config;
 mod environment;
-mod error;
 pub mod extend;
-mod feed;
-mod flow;
 mod inner;
-mod keeper;
-mod media;
 mod table;
 mod transaction;
 pub mod typed;
 
-pub use catalog::{IndexDef, IndexKeys};
-#[cfg(feature = "json")]
-pub use catalog::{JsonKey, JsonNumber};
-pub use choice::{Isolation, Locking, LogValues, Replacement};
+use ledgerstone_core::{error, flow, keeper};
+
+pub use choice::{Locking, LogValues, Replacement};
 pub use config::{Config, Effective, Options, RecoveryPhase, RecoveryProgress};
 pub use environment::{
     CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat, Problem, Skipped,
     SnapshotStat, Stat, VerifyProgress, VerifyReport,
 };
-pub use error::{Error, TypeMismatch};
-pub use feed::{
-    Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, LogChange, LogDirectory, LogFilter, LogReader,
-    LogRecord, TableChange, TableEvent,
-};
-pub use flow::{Flow, MediaProgress};
 pub use inner::{InDoubt, RollbackProgress, RollingBack};
-pub use keeper::{ArchiveDirectory, ArchivedSegment, GoingSegment, KeeperTrouble, KeptLog, LogKeeper};
-pub use media::{
+pub use ledgerstone_core::catalog::{IndexDef, IndexKeys};
+#[cfg(feature = "json")]
+pub use ledgerstone_core::catalog::{JsonKey, JsonNumber};
+pub use ledgerstone_core::choice::Isolation;
+pub use ledgerstone_core::flow::{Flow, MediaProgress};
+pub use ledgerstone_core::keeper::{GoingSegment, KeeperTrouble, KeptLog, LogKeeper};
+pub use ledgerstone_core::{Error, TypeMismatch};
+#[cfg(feature = "feed")]
+pub use ledgerstone_feed::{
+    ArchiveDirectory, ArchivedSegment, Change, ChangeFeed, ChangeValue, CommittedChanges, FeedItem, LogChange,
+    LogDirectory, LogFilter, LogReader, LogRecord, TableChange, TableEvent,
+};
+#[cfg(feature = "media")]
+pub use ledgerstone_media::{
     Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut, RepairPages, RepairReport, RestoreReport,
     RestoreTo,
 };

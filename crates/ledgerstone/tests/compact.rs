@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ledgerstone::{Durability, Environment, Error, Options, TransactionOptions};
+use ledgerstone::{CompactPhase, Durability, Environment, Error, Options, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
 fn small() -> Options {
@@ -208,6 +208,30 @@ fn an_uncommitted_transaction_rolls_back_across_a_compaction() -> Result<(), Err
     drop(txn);
     assert_sound(&env)?;
     assert_thinned(&env, "records", 10_000, 100)
+}
+
+/// Leaves are passed one after the other, and about as many as was said: so a program can say how long it will take.
+#[test]
+fn progress_counts_the_leaves_that_a_phase_passes() -> Result<(), Error> {
+    let dir = tempfile::tempdir().unwrap();
+    let env = small().open(dir.path())?;
+    fill(&env, "records", 20_000, 100)?;
+    fill(&env, "large", 30, 9_000)?;
+    thin_out(&env, "records", 20_000)?;
+    let (mut packed, mut moved) = (Vec::new(), Vec::new());
+    env.compact_with(|at| {
+        let of_phase = if at.phase == CompactPhase::Pack { &mut packed } else { &mut moved };
+        of_phase.push((at.leaf_count, at.leaf_count_about));
+    })?;
+    for (name, steps) in [("pack", packed), ("move", moved)] {
+        let (last, about) = *steps.last().expect("each phase has something to do");
+        assert!(about > 100 && (about * 3 / 4..=about * 5 / 4).contains(&last), "{name}: {last} of about {about}");
+        // Moving begins anew with each round.
+        let is_onward = |pair: &[(u64, u64)]| pair[0].0 <= pair[1].0 || pair[1].0 == 0;
+        assert!(steps.windows(2).all(is_onward) && steps.iter().all(|(done, about)| done <= about), "{steps:?}");
+    }
+    assert_thinned(&env, "records", 20_000, 100)?;
+    assert_sound(&env)
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The rooms of this crate are those that ARCHITECTURE.md lists, and each uses only those that it lists below.
+//! The rooms of this crate and of the core are those that ARCHITECTURE.md lists, and each uses only those that it lists
+//! below.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -60,9 +61,14 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 
 #[test]
 fn rooms_are_those_of_the_page_and_know_only_those_below() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    check(own, "## The rooms of the library\n");
+    check(&own.join("../core"), "## The rooms of the core\n");
+}
+
+fn check(root: &Path, heading: &str) {
     let page = fs::read_to_string(root.join("../../ARCHITECTURE.md")).unwrap();
-    let (_, section) = page.split_once("## The rooms of the library\n").expect("the page has a section on rooms");
+    let (_, section) = page.split_once(heading).expect("the page has a section on the rooms of each");
     let section = section.split("\n## ").next().unwrap_or_default();
     // From the top to the bottom.
     let rooms: Vec<&str> =

@@ -1,48 +1,18 @@
 //! What a transaction keeps for each table that it makes or drops. Alone in its process, whose heap is counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+#[path = "common/heap.rs"]
+mod heap;
 
 use ledgerstone::{Durability, Environment, Error, Isolation, Transaction, TransactionOptions};
-
-/// Bytes of larger blocks are not counted: the engine takes those for all transactions together.
-const BLOCK_BYTES_MAX: usize = 256 << 10;
-
-/// Bytes that are taken from the system's allocator now.
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-
-fn counted(layout: Layout) -> usize {
-    if layout.size() <= BLOCK_BYTES_MAX { layout.size() } else { 0 }
-}
-
-struct Counted;
-
-// SAFETY: everything is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.fetch_add(counted(layout), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        TAKEN.fetch_sub(counted(layout), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counted = Counted;
 
 const COUNT: usize = 3000;
 const BYTES_MAX: usize = 200;
 
 /// Bytes of the heap that each of `COUNT` steps leaves to the transaction.
 fn each(txn: &Transaction, step: impl Fn(&Transaction, &str) -> Result<(), Error>) -> Result<usize, Error> {
-    let before = TAKEN.load(Relaxed);
+    let before = heap::taken();
     (0..COUNT).try_for_each(|n| step(txn, &format!("table number {n}")))?;
-    Ok(TAKEN.load(Relaxed).saturating_sub(before) / COUNT)
+    Ok(heap::taken().saturating_sub(before) / COUNT)
 }
 
 #[test]

@@ -1,38 +1,11 @@
 //! What threads leave behind in an environment that they have used. Alone in its process, whose heap is counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+#[path = "common/heap.rs"]
+mod heap;
+
 use std::thread::spawn;
 
 use ledgerstone::{Durability, Environment};
-
-/// Bytes that are taken from the system's allocator now. Blocks of many pages are the engine's, for all threads.
-static TAKEN: AtomicUsize = AtomicUsize::new(0);
-const BLOCK_BYTES_MAX: usize = 256 << 10;
-
-fn counted(layout: Layout) -> usize {
-    if layout.size() <= BLOCK_BYTES_MAX { layout.size() } else { 0 }
-}
-
-struct Counted;
-
-// SAFETY: everything is passed on to the system's allocator as it is.
-unsafe impl GlobalAlloc for Counted {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.fetch_add(counted(layout), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        TAKEN.fetch_sub(counted(layout), Relaxed);
-        // SAFETY: the caller's promise is passed on.
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counted = Counted;
 
 /// Threads at a time: so many slots are in use.
 const AT_A_TIME: usize = 8;
@@ -67,9 +40,9 @@ fn ten_thousand_threads_leave_no_more_behind_than_a_thousand() {
         }
     };
     run(1000);
-    let before = TAKEN.load(Relaxed);
+    let before = heap::taken();
     run(10_000);
-    let more = TAKEN.load(Relaxed).saturating_sub(before);
+    let more = heap::taken().saturating_sub(before);
     assert!(more < 64 << 10, "{more} bytes more than before");
     env.close().unwrap();
 }

@@ -43,7 +43,7 @@ fn a_few_pages_tell_about_how_many_records_there_are() {
     let stack = Stack::new();
     let tree = stack.tree();
     let key = |n: u64| n.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_be_bytes();
-    assert_eq!(tree.estimated_count().unwrap(), 0);
+    assert_eq!((tree.estimated_count().unwrap(), tree.estimated_leaf_count().unwrap()), (0, 1));
     stack.run(|txn| (0..7).for_each(|n| tree.put(txn, &key(n), b"v").map(drop).unwrap()));
     stack.run(|txn| tree.delete(txn, &key(3)).map(drop).unwrap());
     assert_eq!(tree.estimated_count().unwrap(), 6, "one leaf is counted, without ghosts");
@@ -55,8 +55,9 @@ fn a_few_pages_tell_about_how_many_records_there_are() {
         }
         let told = tree.estimated_count().unwrap();
         assert!((count * 3 / 4..count * 5 / 4).contains(&told), "{told} of {count}");
+        let (told, leaves) = (tree.estimated_leaf_count().unwrap(), stack.check(&[&tree]).leaf_count);
+        assert!((leaves * 3 / 4..=leaves * 5 / 4).contains(&told), "{told} of {leaves} leaves");
     }
-    stack.check(&[&tree]);
 }
 
 #[test]

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_structures::Tree;
 
-use super::definition::{Definition, Entry};
 use super::index::IndexTree;
+use super::{Definition, Entry};
 use crate::error::{Error, TypeMismatch};
 use crate::typed::{TableTypes, TypeName, shown};
 
@@ -56,7 +56,7 @@ impl TableInfo {
     #[cold]
     pub(crate) fn mismatch(&self, what: String, stored: &str, asked: String) -> Error {
         let (table, stored) = (self.name.clone(), stored.to_string());
-        Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked, extractor: String::new() }))
+        Error::TableTypeMismatch(Box::new(TypeMismatch::new(table, what, stored, asked, String::new())))
     }
 
     /// What the catalog says of it.

@@ -1,58 +1,21 @@
-//! The catalog: which tables there are, by name.
+//! Tables as the catalog of the core has them, ready to be used. Also what is known of each, and what a transaction has
+//! itself made of them.
 //!
-//! A tree with a fixed root, like any table but without a name. Its keys are the names' bytes, its values:
-//!
-//! ```text
-//! offset size field
-//!   0     1   format    3
-//!   1     1   kind      1 B-link tree, 2 a user's structure
-//!   2     2   structure which one, for kind 2 (`structure.rs`); else zero
-//!   4     2   how many indexes
-//!   6     1   length of the name of the keys' type; 0: none is known
-//!   7     1   length of the name of the values' type; 0: none is known
-//!   8     8   table id  never reused: LSN of a record of its creation
-//!  16     8   root      page id; roots never move
-//!  24         the names of the types, UTF-8
-//!             the indexes, each:
-//!   0     8   table id
-//!   8     8   root
-//!  16     1   flags     bit 0: unique
-//!  17     1   length of the name
-//!  18     2   length of the text that says where the keys come from
-//!  20     1   length of the name of the index keys' type; 0: none is known
-//!  21         name, then where the keys come from, then the type, all UTF-8
-//! ```
-//! G1. A name is locked like any key: X to create or drop, S to look up. A drop also locks the table itself X, so that
-//!     it waits for everyone who uses the table.
 //! G2. `known` holds committed tables only. A transaction that reads an entry puts it in while it has the name locked
 //!     S. The entry comes out when the table is dropped or changed, with name and table locked X. It comes back if that
 //!     is taken back and somebody may still have it. A transaction that relies on it has locked the table first, and
 //!     then asks whether it was dropped. What threads keep near of `known` counts no longer than the entry is there
 //!     (K1 in `known.rs`).
 
-mod definition;
 pub(crate) mod index;
 mod info;
 mod known;
 mod own;
-mod structure;
-mod structures;
 
-use ledgerstone_page::{PageId, TableId};
-
-pub(crate) use definition::{Definition, Entry, IndexEntry, check_format, check_name, check_type_name};
-pub use index::{IndexDef, IndexKeys};
-#[cfg(feature = "json")]
-pub use index::{JsonKey, JsonNumber};
 pub(crate) use info::TableInfo;
 pub(crate) use known::Known;
+pub(crate) use ledgerstone_core::catalog::{
+    CATALOG_ROOT, CATALOG_TABLE, Definition, Entry, Extensions, IndexEntry, Structure, StructureId, TO_FREE_ROOT,
+    TO_FREE_TABLE, check_format, check_name, check_type_name, unknown,
+};
 pub(crate) use own::{Made, OwnTables};
-pub use structure::{Structure, StructureId};
-pub(crate) use structures::{Extensions, unknown};
-
-/// The catalog's root page, fixed at creation.
-pub(crate) const CATALOG_ROOT: PageId = PageId(2);
-/// The root page of the tree of deferred frees.
-pub(crate) const TO_FREE_ROOT: PageId = PageId(3);
-pub(crate) const CATALOG_TABLE: TableId = TableId(1);
-pub(crate) const TO_FREE_TABLE: TableId = TableId(2);

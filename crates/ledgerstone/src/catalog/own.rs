@@ -24,7 +24,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
 use ledgerstone_txn::Txn;
 
-use super::definition::Definition;
+use super::Definition;
 use super::info::TableInfo;
 use crate::Error;
 

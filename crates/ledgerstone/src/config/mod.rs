@@ -22,6 +22,7 @@ mod unit;
 
 use std::time::Duration;
 
+use ledgerstone_core::directory;
 use ledgerstone_log::LOG_BYTES_MAX;
 #[cfg(feature = "serde")]
 use serde::ser::{Serialize, SerializeMap, Serializer};
@@ -80,11 +81,12 @@ pub struct SettingInForce {
 }
 
 /// Page sizes that work.
-pub(crate) const PAGE_BYTES: Limits = Limits::PowerOfTwo(4096, 32768);
+pub(crate) const PAGE_BYTES: Limits = Limits::PowerOfTwo(directory::PAGE_BYTES.0, directory::PAGE_BYTES.1);
 /// An hour, in milliseconds.
 const HOUR_MS: u64 = 3_600_000;
 /// Segment sizes that work.
-pub(crate) const LOG_SEGMENT_BYTES: Limits = Limits::PowerOfTwo(64 << 10, LOG_BYTES_MAX);
+pub(crate) const LOG_SEGMENT_BYTES: Limits =
+    Limits::PowerOfTwo(directory::LOG_SEGMENT_BYTES.0, directory::LOG_SEGMENT_BYTES.1);
 
 /// True if a setter has the name of its setting, but for the unit of a time, which its type says.
 const fn has_name(setter: &str, setting: &str) -> bool {

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+#[cfg(feature = "media")]
 use ledgerstone_disk::Disk;
 use ledgerstone_lock::{LockConfig, LockManager};
 use ledgerstone_region::Region;
@@ -12,7 +13,7 @@ use super::{Config, Effective, RecoveryProgress};
 use crate::Error;
 use crate::catalog::index::{ExtractorTypes, Extractors};
 use crate::catalog::{Extensions, Structure};
-use crate::keeper::{Archive, KeptLog, LogKeeper, MakeKeeper};
+use crate::keeper::{KeptLog, LogKeeper, MakeKeeper};
 use crate::typed::{Key, Value};
 
 /// Makes the lock manager when the environment is opened.
@@ -32,10 +33,11 @@ impl fmt::Debug for OwnLocking {
 #[derive(Clone)]
 pub(crate) struct Maker(Arc<MakeKeeper>);
 
+#[cfg(feature = "media")]
 impl Maker {
     /// Of the archive there.
     pub(crate) fn of_archive(disk: Arc<dyn Disk>) -> Maker {
-        Maker(Arc::new(move |log| Ok(Arc::new(Archive::begin(Arc::clone(&disk), log)?))))
+        Maker(Arc::new(move |log| Ok(Arc::new(ledgerstone_media::Archive::begin(Arc::clone(&disk), log)?))))
     }
 }
 
@@ -223,6 +225,7 @@ impl Options {
 
     /// Copies segments of the log to the root directory of `disk` before they are given up: as the setting
     /// `archive_dir`, on any [`Disk`].
+    #[cfg(feature = "media")]
     #[must_use]
     pub fn archive_on(mut self, disk: Arc<dyn Disk>) -> Self {
         self.archive = Some(Maker::of_archive(disk));

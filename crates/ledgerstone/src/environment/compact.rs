@@ -55,6 +55,10 @@ pub struct CompactProgress {
     pub done: u64,
     /// Tables in this phase.
     pub total: u64,
+    /// Leaves of tables and indexes that this phase has passed. Moving begins at 0 again in each of its rounds.
+    pub leaf_count: u64,
+    /// About how many leaves it passes. With this, a program can say how long the phase will still take.
+    pub leaf_count_about: u64,
     /// Pages that the data file has now.
     pub page_count: u64,
 }
@@ -62,8 +66,8 @@ pub struct CompactProgress {
 /// What is called before each step.
 type Progress<'p> = &'p mut dyn FnMut(CompactProgress) -> ControlFlow<()>;
 
-/// A step over a tree from a key on; gives the key to go on with.
-type Step<'s> = dyn FnMut(&mut Txn, &[u8]) -> Result<Option<Vec<u8>>, Error> + 's;
+/// A step over a tree from a key on; gives the key to go on with, and adds the leaves that it has passed.
+type Step<'s> = dyn FnMut(&mut Txn, &[u8], &mut u64) -> Result<Option<Vec<u8>>, Error> + 's;
 
 /// What a compaction did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -102,6 +106,19 @@ struct Target {
     /// The table's catalog entry must still name this tree; none for the trees that are always there.
     entry: Option<(String, Entry)>,
     has_blobs: bool,
+    /// About how many leaves it has.
+    leaf_count: u64,
+}
+
+impl Target {
+    /// Leaves that moving passes: large values take a pass of their own.
+    fn leaves_to_move(&self) -> u64 {
+        self.leaf_count * (1 + u64::from(self.moves_blobs()))
+    }
+
+    fn moves_blobs(&self) -> bool {
+        self.has_blobs && self.entry.is_some()
+    }
 }
 
 /// What became of a step.
@@ -162,7 +179,8 @@ impl Environment {
         env.check_writable()?;
         let latched = env.latch(&env.compact_latch[0])?; // Q1
         let locked_tries_left = LOCKED_TRIES_MAX;
-        let done = Compaction { env, progress, locked_tries_left, report: CompactReport::default() }.run();
+        let report = CompactReport::default();
+        let done = Compaction { env, progress, locked_tries_left, leaves: (0, 0), report }.run();
         drop(latched);
         done.map_err(|error| env.say_failed(error))
     }
@@ -172,6 +190,8 @@ struct Compaction<'a, 'p> {
     env: &'a Inner,
     progress: Progress<'p>,
     locked_tries_left: u32,
+    /// Passed in this phase, and about how many there are.
+    leaves: (u64, u64),
     report: CompactReport,
 }
 
@@ -226,6 +246,7 @@ impl Compaction<'_, '_> {
             tree: tree.clone(),
             entry: None,
             has_blobs: false,
+            leaf_count: 0,
         };
         let mut targets = vec![always("catalog", env.catalog()), always("deferred frees", env.to_free().tree())];
         // At a snapshot, so that nobody is waited for: what was dropped since is found gone when it is its turn.
@@ -237,7 +258,7 @@ impl Compaction<'_, '_> {
             let info = env.table_info(name, Definition::decode(name, value)?);
             let mut add = |name: String, tree: &Tree, entry: Entry| {
                 let entry = Some((info.name.clone(), entry));
-                targets.push(Target { name, tree: tree.clone(), entry, has_blobs: false });
+                targets.push(Target { name, tree: tree.clone(), entry, has_blobs: false, leaf_count: 0 });
             };
             add(name.to_string(), &info.tree, info.entry);
             for index in &info.indexes {
@@ -245,20 +266,27 @@ impl Compaction<'_, '_> {
             }
             Ok(())
         })?;
+        for target in &mut targets {
+            target.leaf_count = target.tree.estimated_leaf_count()?;
+        }
         Ok(targets)
     }
 
     fn pack_all(&mut self, targets: &mut [Target]) -> Result<Passed, Error> {
         let total = targets.len() as u64;
+        self.leaves = (0, targets.iter().map(|target| target.leaf_count).sum());
         for (done, target) in targets.iter_mut().enumerate() {
             let mut packed = Packed::default();
             let (mut level, mut is_leaf) = (1, false);
             loop {
                 let mut is_above = true;
-                let passed = self.pass(CompactPhase::Pack, target, (done as u64, total), &mut |txn, key| {
+                let passed = self.pass(CompactPhase::Pack, target, (done as u64, total), &mut |txn, key, leaves| {
                     is_above = level > target.tree.height()?;
                     is_leaf = level == 1 && is_above;
-                    Ok(if is_above { None } else { target.tree.pack_children(txn, level, key, &mut packed)? })
+                    let before = packed.leaf_count;
+                    let next = if is_above { None } else { target.tree.pack_children(txn, level, key, &mut packed)? };
+                    *leaves += packed.leaf_count - before + u64::from(is_leaf);
+                    Ok(next)
                 })?;
                 if passed == Passed::Cancelled {
                     return Ok(passed);
@@ -270,6 +298,7 @@ impl Compaction<'_, '_> {
             }
             // A table that is one leaf was not looked at: it may have large values.
             target.has_blobs = packed.blob_count > 0 || is_leaf;
+            target.leaf_count = packed.leaf_count.saturating_sub(packed.freed_count).max(1);
             self.report.ghost_count += packed.ghost_count;
             self.report.merged_page_count += packed.freed_count;
         }
@@ -279,14 +308,19 @@ impl Compaction<'_, '_> {
     fn move_all(&mut self, targets: &[Target], limit: PageId) -> Result<Passed, Error> {
         self.env.space.look_from_beginning();
         let total = targets.len() as u64;
+        self.leaves = (0, targets.iter().map(Target::leaves_to_move).sum());
         for (done, target) in targets.iter().enumerate() {
             let mut moved = Moved::default();
             let at = (done as u64, total);
             for level in 1.. {
                 let mut is_above = true;
-                let passed = self.pass(CompactPhase::Move, target, at, &mut |txn, key| {
+                let passed = self.pass(CompactPhase::Move, target, at, &mut |txn, key, leaves| {
                     is_above = level > target.tree.height()?;
-                    Ok(if is_above { None } else { target.tree.move_children(txn, level, key, limit, &mut moved)? })
+                    let before = moved.leaf_count;
+                    let next =
+                        if is_above { None } else { target.tree.move_children(txn, level, key, limit, &mut moved)? };
+                    *leaves += moved.leaf_count - before + u64::from(level == 1 && is_above);
+                    Ok(next)
                 })?;
                 if passed == Passed::Cancelled {
                     return Ok(passed);
@@ -295,9 +329,12 @@ impl Compaction<'_, '_> {
                     break;
                 }
             }
-            if target.has_blobs && target.entry.is_some() {
-                let passed = self.pass(CompactPhase::Move, target, at, &mut |txn, key| {
-                    Ok(target.tree.move_blobs(txn, key, limit, &mut moved)?)
+            if target.moves_blobs() {
+                let passed = self.pass(CompactPhase::Move, target, at, &mut |txn, key, leaves| {
+                    let before = moved.leaf_count;
+                    let next = target.tree.move_blobs(txn, key, limit, &mut moved)?;
+                    *leaves += moved.leaf_count - before;
+                    Ok(next)
                 })?;
                 if passed == Passed::Cancelled {
                     return Ok(passed);
@@ -320,12 +357,18 @@ impl Compaction<'_, '_> {
         let mut key = Vec::new();
         loop {
             let page_count = self.env.space.page_count();
-            let now = CompactProgress { phase, table: target.name.clone(), done, total, page_count };
+            let (leaf_count, about) = self.leaves;
+            let leaf_count_about = about.max(leaf_count);
+            let table = target.name.clone();
+            let now = CompactProgress { phase, table, done, total, leaf_count, leaf_count_about, page_count };
             let engine = &self.env.engine;
             if run_users_code(engine, || (self.progress)(now)).is_break() {
                 return Ok(Passed::Cancelled);
             }
-            match self.step(target, &key, step)? {
+            let mut leaves = 0;
+            let stepped = self.step(target, &key, step, &mut leaves)?;
+            self.leaves.0 += leaves;
+            match stepped {
                 Stepped::Next(next) => key = next,
                 Stepped::Done | Stepped::Gone => return Ok(Passed::Whole),
                 Stepped::Locked if self.locked_tries_left > 0 => {
@@ -341,7 +384,7 @@ impl Compaction<'_, '_> {
     }
 
     /// Q2.
-    fn step(&self, target: &Target, key: &[u8], step: &mut Step<'_>) -> Result<Stepped, Error> {
+    fn step(&self, target: &Target, key: &[u8], step: &mut Step<'_>, leaves: &mut u64) -> Result<Stepped, Error> {
         let mut txn = self.env.to_free().begin_turn()?;
         txn.mark_upkeep();
         let table: TableId = target.tree.table();
@@ -359,7 +402,7 @@ impl Compaction<'_, '_> {
                 return Ok(Stepped::Gone);
             }
         }
-        let next = step(&mut txn, key)?;
+        let next = step(&mut txn, key, leaves)?;
         txn.commit(Durability::Volatile)?;
         Ok(next.map_or(Stepped::Done, Stepped::Next))
     }

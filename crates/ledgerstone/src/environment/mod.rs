@@ -2,9 +2,13 @@
 
 mod background;
 mod compact;
+#[cfg(feature = "feed")]
+mod feed;
 mod in_doubt;
 mod lock_wait;
 mod locking;
+#[cfg(feature = "media")]
+mod media;
 pub(crate) mod open;
 pub(crate) mod rebuild;
 mod rolling_back;
@@ -101,7 +105,7 @@ impl Environment {
             env.engine.cache.start_writer();
             let keeper = Arc::clone(&env);
             threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
-            for (no, worker) in env.workers.iter().enumerate() {
+            for (no, worker) in env.workers.all.iter().enumerate() {
                 if let Some(period) = worker.work_period() {
                     let (env, period_ns) = (Arc::clone(&env), sync::nanoseconds(period));
                     threads.push(sync::spawn("keeper", move || background::keep_log(&env, no, period_ns)));

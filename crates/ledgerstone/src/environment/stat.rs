@@ -8,7 +8,7 @@ use ledgerstone_txn::{Horizon, SnapshotPin};
 
 use crate::catalog::{Definition, Entry};
 use crate::config::Effective;
-use crate::keeper::{Archive, KeeperTrouble};
+use crate::keeper::KeeperTrouble;
 use crate::{Environment, Error, Isolation, Transaction, TransactionOptions};
 
 /// A snapshot of counters and sizes. Counters count since the environment was opened.
@@ -198,9 +198,12 @@ impl Environment {
             deadlock_count: locks.deadlocks,
             lock_timeout_count: locks.timeouts,
             log_pins: env.engine.log.pinned().into_iter().map(LogPinStat::from).collect(),
-            archive_trouble: env.keepers.find::<Archive>().and_then(|archive| archive.trouble()),
+            #[cfg(feature = "media")]
+            archive_trouble: super::media::archive_trouble(env),
+            #[cfg(not(feature = "media"))]
+            archive_trouble: None,
             keeper_troubles: env.keepers.troubles(),
-            checkpoint_count: env.checkpoint_count.load(std::sync::atomic::Ordering::Relaxed),
+            checkpoint_count: env.checkpoints.count.load(std::sync::atomic::Ordering::Relaxed),
             snapshots: env.engine.versions.pins().iter().map(SnapshotStat::from).collect(),
             oldest_snapshot_lsn: env.engine.versions.oldest_snapshot().0,
             version_store_bytes: versions.bytes_max,

@@ -7,8 +7,8 @@ use ledgerstone_region::sync;
 
 use super::Environment;
 use crate::Error;
-use crate::choice::Isolation;
 use crate::transaction::{Committed, EndedBy, Transaction, TransactionOptions};
+use ledgerstone_core::choice::Isolation;
 
 /// Tries of [`Environment::transact`] before it gives a conflict back to its caller.
 const TRY_COUNT_MAX: u32 = 200;

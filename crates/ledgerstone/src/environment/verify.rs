@@ -265,7 +265,7 @@ impl Environment {
         root: PageId,
     ) -> Result<(), Unknown> {
         let env = self.inner();
-        let Some(kind) = env.extensions.get(structure) else {
+        let Some(kind) = env.program.extensions.get(structure) else {
             return Err(Unknown { error: unknown(name, structure), is_partial: true });
         };
         report.structure_count += 1;
@@ -276,7 +276,9 @@ impl Environment {
         });
         for &page in &pages {
             let wrong = match env.engine.cache.shared(page) {
-                Ok(latched) => env.layouts.check(latched.words()).err().map(|corrupt| damaged(env, page, &corrupt)),
+                Ok(latched) => {
+                    env.program.layouts.check(latched.words()).err().map(|corrupt| damaged(env, page, &corrupt))
+                }
                 Err(error) => Some(unreadable(env, page, &error)),
             };
             report.problems.extend(wrong.map(|what| Problem {
@@ -335,8 +337,8 @@ impl Environment {
             let wrong = match env.engine.cache.shared(page) {
                 Err(error) => Some(unreadable(env, page, &error)),
                 Ok(latched) if !is_all_claimed && !is_ours && !used.contains(page) => {
-                    let is_known = env.layouts.get(header::layout(latched.words())).is_some();
-                    let wrong = if is_known { env.layouts.check(latched.words()).err() } else { None };
+                    let is_known = env.program.layouts.get(header::layout(latched.words())).is_some();
+                    let wrong = if is_known { env.program.layouts.check(latched.words()).err() } else { None };
                     wrong.map(|corrupt| damaged(env, page, &corrupt))
                 }
                 Ok(_) => None,

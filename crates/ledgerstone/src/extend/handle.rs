@@ -156,7 +156,7 @@ impl Transaction {
     ) -> Result<StructureHandle, Error> {
         self.check_structure(name)?;
         let env = &self.shared.env;
-        let kind = env.extensions.get(structure).ok_or_else(|| unknown(name, structure))?;
+        let kind = env.program.extensions.get(structure).ok_or_else(|| unknown(name, structure))?;
         let entry = self.shared.run_in(|txn, own| {
             self.shared.check_writable()?;
             if env.catalog().get(txn, name.as_bytes(), Read::ForUpdate)?.is_some() {
@@ -191,7 +191,7 @@ impl Transaction {
     pub fn structure(&self, name: &str, structure: StructureId) -> Result<StructureHandle, Error> {
         self.check_structure(name)?;
         let env = &self.shared.env;
-        let _ = env.extensions.get(structure).ok_or_else(|| unknown(name, structure))?;
+        let _ = env.program.extensions.get(structure).ok_or_else(|| unknown(name, structure))?;
         let (found, entry) = self.shared.run(|txn| {
             let Some(bytes) = env.catalog().get(txn, name.as_bytes(), Read::Locked)? else {
                 return Err(Error::NoSuchTable(name.to_string()));

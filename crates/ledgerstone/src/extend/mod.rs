@@ -27,7 +27,7 @@ mod handle;
 
 pub use handle::{Instance, StructureHandle};
 
-pub use crate::catalog::{Structure, StructureId};
+pub use ledgerstone_core::catalog::{Structure, StructureId};
 
 pub use ledgerstone_buffer::{BufferError, Cache, ExclusivePage, OptimisticPage, SharedPage};
 pub use ledgerstone_lock::{LockName, Mode};

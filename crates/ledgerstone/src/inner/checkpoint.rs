@@ -2,11 +2,12 @@
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use ledgerstone_core::base::Latched;
+use ledgerstone_core::directory::{LOCK, RESTORE};
 use ledgerstone_disk::DiskLock;
 use ledgerstone_page::Lsn;
 
-use super::latched::Latched;
-use super::{CLOSED, Inner, LOCK, RESTORE};
+use super::{CLOSED, Inner};
 use crate::Error;
 
 impl Inner {
@@ -39,7 +40,7 @@ impl Inner {
     }
 
     pub(crate) fn log_since_checkpoint(&self) -> u64 {
-        self.engine.log.tail().0.saturating_sub(self.last_checkpoint.load(Acquire))
+        self.engine.log.tail().0.saturating_sub(self.checkpoints.last.load(Acquire))
     }
 
     /// Takes a checkpoint, unless the environment is closed or about to be.
@@ -72,8 +73,8 @@ impl Inner {
             self.may_give_up(low)
         });
         if let Ok(taken) = &taken {
-            self.last_checkpoint.store(taken.lsn.0, Release);
-            self.checkpoint_count.fetch_add(1, Relaxed);
+            self.checkpoints.last.store(taken.lsn.0, Release);
+            self.checkpoints.count.fetch_add(1, Relaxed);
         }
         let ended = if taken.is_ok() { self.end_restore() } else { Ok(()) };
         drop(latched);
@@ -89,7 +90,7 @@ impl Inner {
     /// Takes the lock again if somebody has removed or replaced its file. If that has let another in, the environment
     /// fails: also if the other is gone, since what it has committed would be written over. Called with the latch of
     /// checkpoints held.
-    fn keep_lock(&self) -> Result<(), Error> {
+    pub(super) fn keep_lock(&self) -> Result<(), Error> {
         // `None`: closed or failed meanwhile, and nothing is written.
         self.fence.with_lock(|held| self.keep(held)).unwrap_or(Ok(()))
     }
@@ -118,12 +119,12 @@ impl Inner {
     /// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too. What
     /// fails here is tried again by the next checkpoint, which has the latch as this one has.
     fn end_restore(&self) -> Result<(), Error> {
-        if self.is_restored.load(Relaxed) {
+        if self.checkpoints.is_restored.load(Relaxed) {
             if self.disk.exists(RESTORE)? {
                 self.disk.remove(RESTORE)?;
             }
             self.disk.sync_dir("")?;
-            self.is_restored.store(false, Relaxed);
+            self.checkpoints.is_restored.store(false, Relaxed);
         }
         Ok(())
     }

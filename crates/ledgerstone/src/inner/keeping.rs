@@ -1,4 +1,4 @@
-//! What keepers are asked and told, and the positions of named feeds.
+//! What keepers are asked and told.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -7,7 +7,6 @@ use ledgerstone_txn::run_users_code;
 
 use super::Inner;
 use crate::Error;
-use crate::keeper::KeeperId;
 
 impl Inner {
     /// Asks the keepers before a checkpoint gives up the log below `low`, and tells them what goes; says below what it
@@ -29,6 +28,7 @@ impl Inner {
         if let Some(held) = self.keepers.held_below() {
             let _latched = self.latch_unless_closed()?;
             self.engine.check()?;
+            self.keep_lock()?;
             self.engine.log.recycle_before(self.may_give_up(held))?;
         }
         Ok(())
@@ -41,36 +41,15 @@ impl Inner {
 
     /// Has the keepers that work do so, unless they are at it.
     pub(crate) fn work_for_keepers(&self) {
-        for no in 0..self.workers.len() {
+        for no in 0..self.workers.all.len() {
             self.work_for(no);
         }
     }
 
     /// The same for one of them. A panic of its is its own matter: it is called again.
     pub(crate) fn work_for(&self, no: usize) {
-        if let Ok(Some(_latched)) = self.try_latch(&self.work_latch[no]) {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.workers[no].work()));
+        if let Ok(Some(_latched)) = self.try_latch(&self.workers.latch[no]) {
+            let _ = catch_unwind(AssertUnwindSafe(|| self.workers.all[no].work()));
         }
-    }
-
-    /// Sets the position of the named feed of this id, or of a new one, durably; gives the id.
-    pub(crate) fn set_position(
-        &self,
-        named: (&str, Option<KeeperId>),
-        position: Lsn,
-        low: Lsn,
-    ) -> Result<KeeperId, Error> {
-        let _latched = self.latch(&self.checkpoint_latch[0])?;
-        let id = self.positions.set(&*self.disk, (&self.engine.log, &self.keepers), named, (position, low))?;
-        if !self.control.state().has_feeds {
-            self.control.change(|state| state.has_feeds = true)?; // Of a file that is there (N3 in `keeper/positions.rs`).
-        }
-        Ok(id)
-    }
-
-    /// Forgets a named feed. False: there is none of that name.
-    pub(crate) fn forget_position(&self, name: &str) -> Result<bool, Error> {
-        let _latched = self.latch(&self.checkpoint_latch[0])?;
-        self.positions.forget(&*self.disk, &self.keepers, name)
     }
 }

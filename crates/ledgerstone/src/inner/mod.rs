@@ -1,40 +1,35 @@
-//! What all rooms share of an open environment: the engine with what belongs to it, and the steps that more than one of
-//! them takes.
+//! What the rooms above have of an open environment beside what everything shares ([`Base`]). These are the parts that
+//! only tables, transactions and housekeeping need, and the steps that more than one of them takes.
 
 mod bell;
 mod checkpoint;
-mod files;
 mod handles;
 mod keeping;
-mod latched;
-mod outside;
 mod rolling_back;
 mod tables;
 mod undecided;
 
-use std::path::PathBuf;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ledgerstone_disk::{Disk, Fence};
-use ledgerstone_log::ControlFile;
+use ledgerstone_core::base::Base;
+use ledgerstone_disk::Fence;
 use ledgerstone_page::{Layouts, Lsn};
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_region::{Handle, Latch};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
-use ledgerstone_txn::{Durability, Engine, Txn};
+use ledgerstone_txn::{Durability, Engine};
 
 use crate::Error;
 use crate::catalog::index::Extractors;
 use crate::catalog::{Extensions, Known};
 use crate::config::Effective;
-use crate::keeper::{Keepers, LogKeeper, Positions};
+use crate::keeper::LogKeeper;
 
 pub(crate) use bell::{Bell, PERIOD_NS};
-pub(crate) use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
 pub(crate) use handles::Handles;
-pub(crate) use outside::check_is_outside;
 pub(crate) use rolling_back::{PutOff, Rollbacks};
 pub use rolling_back::{RollbackProgress, RollingBack};
 pub use undecided::InDoubt;
@@ -45,47 +40,61 @@ pub(crate) const CLOSED: &str = "the environment was closed";
 
 /// Everything behind a handle.
 pub(crate) struct Inner {
-    pub(crate) disk: Arc<dyn Disk>,
-    /// If it is a directory of the system.
-    pub(crate) directory: Option<PathBuf>,
-    /// Around `disk`. It has the lock from open to close.
+    pub(crate) base: Arc<Base>,
+    /// Around the disk. It has the lock from open to close.
     pub(crate) fence: Arc<Fence>,
-    pub(crate) engine: Arc<Engine>,
     pub(crate) space: Arc<Space>,
-    pub(crate) catalog: Tree,
     pub(crate) to_free: Arc<ToFree>,
     pub(crate) known: Known,
     /// Drops of tables that are under way (I3 in `transaction/isolation.rs`).
     pub(crate) drops: AtomicU64,
     pub(crate) in_doubt: Undecided,
     pub(crate) rollbacks: Rollbacks,
-    pub(crate) extensions: Extensions,
-    pub(crate) extractors: Extractors,
-    /// Of users' pages.
-    pub(crate) layouts: Layouts,
+    pub(crate) program: Program,
     pub(crate) effective: Effective,
     pub(crate) durability: Durability,
-    pub(crate) is_read_only: bool,
     pub(crate) report: RecoveryReport,
-    /// Held while a checkpoint is taken; a latch, because it waits for the disk.
-    pub(crate) checkpoint_latch: Handle<[Latch]>,
     /// Held for the length of a compaction: taken before all other latches.
     pub(crate) compact_latch: Handle<[Latch]>,
-    /// Held while a keeper works, one for each of `workers`; and while a copy to the archive, which is the first, is
-    /// made.
-    pub(crate) work_latch: Handle<[Latch]>,
-    /// Checkpoints are named there, and by the log its newest segment.
-    pub(crate) control: Arc<ControlFile>,
-    pub(crate) last_checkpoint: AtomicU64,
-    pub(crate) checkpoint_count: AtomicU64,
-    /// A restore has made it, and it has not taken a checkpoint since (R1 in `media/restore.rs`).
-    pub(crate) is_restored: AtomicBool,
-    pub(crate) keepers: Keepers,
-    /// The keepers that were made for this open, the archive first.
-    pub(crate) workers: Vec<Arc<dyn LogKeeper>>,
-    pub(crate) positions: Positions,
+    pub(crate) workers: Workers,
+    pub(crate) checkpoints: Checkpoints,
     pub(crate) bell: Bell,
     pub(crate) is_closed: AtomicBool,
+}
+
+/// What the program has registered.
+pub(crate) struct Program {
+    pub(crate) extensions: Extensions,
+    pub(crate) extractors: Extractors,
+    /// Of its pages.
+    pub(crate) layouts: Layouts,
+}
+
+/// The keepers that were made for this open, the archive first.
+pub(crate) struct Workers {
+    pub(crate) all: Vec<Arc<dyn LogKeeper>>,
+    /// Held while a keeper works, one for each; and while a copy to the archive, which is the first, is made.
+    pub(crate) latch: Handle<[Latch]>,
+}
+
+/// The checkpoints of this open.
+#[derive(Default)]
+pub(crate) struct Checkpoints {
+    /// Where the last one is.
+    pub(crate) last: AtomicU64,
+    pub(crate) count: AtomicU64,
+    /// A restore has made the environment, and it has not taken a checkpoint since (R1 in `restore.rs` of the crate
+    /// `ledgerstone-media`).
+    pub(crate) is_restored: AtomicBool,
+}
+
+impl Deref for Inner {
+    type Target = Base;
+
+    #[inline]
+    fn deref(&self) -> &Base {
+        &self.base
+    }
 }
 
 impl Inner {
@@ -105,23 +114,12 @@ impl Inner {
         &self.bell
     }
 
-    pub(crate) fn check_writable(&self) -> Result<(), Error> {
-        if self.is_read_only {
-            return Err(Error::read_only("the environment was opened for reading only"));
-        }
-        Ok(())
-    }
-
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Relaxed)
     }
 
     pub(crate) fn nudge_reclaim(&self) {
         self.bell.reclaim();
-    }
-
-    pub(crate) fn begin(&self) -> Result<Txn, Error> {
-        Ok(self.engine.begin()?)
     }
 
     /// What a reclaimer that found all of it held looks at, to see whether that may have changed. It is the oldest

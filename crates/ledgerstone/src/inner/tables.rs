@@ -1,13 +1,11 @@
 //! What the catalog holds, and handles made of it.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_disk::quoted;
 use ledgerstone_lock::LockName;
-use ledgerstone_page::Lsn;
-use ledgerstone_structures::{Direction, Read, Tree};
-use ledgerstone_txn::{At, Durability, Horizon, Txn};
+use ledgerstone_structures::{Read, Tree};
+use ledgerstone_txn::{At, Txn};
 
 use super::Inner;
 use crate::Error;
@@ -22,7 +20,7 @@ impl Inner {
         let tree = self.tree(entry).logging_whole_values(self.effective.log_values == LogValues::Whole);
         let index = |index: IndexEntry| {
             let tree = self.tree(index.entry);
-            IndexTree::new(index, tree, &types, &self.extractors)
+            IndexTree::new(index, tree, &types, &self.program.extractors)
         };
         let indexes = indexes.into_iter().map(index).collect();
         TableInfo::new(name, entry, tree, types, indexes)
@@ -50,21 +48,6 @@ impl Inner {
 
     fn tree(&self, entry: Entry) -> Tree {
         Tree::new(&self.engine, &self.space, &self.to_free, entry.table, entry.root)
-    }
-
-    /// Shows each entry of the catalog at a snapshot, in the order of the names, and says which snapshot that was: it
-    /// sees the commits whose records begin below. No lock is waited for, even if others have the catalog open.
-    pub(crate) fn each_in_catalog(&self, mut see: impl FnMut(&str, &[u8]) -> Result<(), Error>) -> Result<Lsn, Error> {
-        let mut txn = self.begin()?;
-        let view = txn.open_view(Horizon::None)?;
-        let at = view.at();
-        let mut scan = self.catalog.scan_at(at, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        while let Some((name, value)) = scan.next(&mut txn)? {
-            see(&String::from_utf8_lossy(name), value)?;
-        }
-        drop(view);
-        txn.commit(Durability::Volatile)?;
-        Ok(at.lsn)
     }
 
     /// The table that the catalog, as the snapshot and this transaction see it, has under this name.

@@ -13,9 +13,9 @@ use ledgerstone_txn::{Horizon, Txn};
 use super::{BytesTable, Table};
 use crate::Error;
 use crate::catalog::{Definition, Entry, OwnTables, TableInfo, check_name, check_type_name};
-use crate::choice::Isolation;
 use crate::transaction::{Shared, Transaction};
 use crate::typed::{Key, TableDef, TableTypes, TypeName, Value};
+use ledgerstone_core::choice::Isolation;
 
 impl Transaction {
     /// Creates a table of byte strings.

@@ -9,8 +9,8 @@ use ledgerstone_txn::{At, Horizon, Txn, View};
 use super::BytesTable;
 use crate::Error;
 use crate::catalog::{Definition, OwnTables, TableInfo};
-use crate::choice::Isolation;
 use crate::transaction::{Shared, Sight};
+use ledgerstone_core::choice::Isolation;
 
 impl BytesTable {
     /// Runs `f` as this transaction's level reads.

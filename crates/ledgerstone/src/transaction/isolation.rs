@@ -25,7 +25,7 @@ use ledgerstone_txn::{At, Horizon, Txn, View};
 
 use super::Shared;
 use crate::Error;
-use crate::choice::Isolation;
+use ledgerstone_core::choice::Isolation;
 
 /// How one call reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

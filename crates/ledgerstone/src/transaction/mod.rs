@@ -37,7 +37,7 @@ pub(crate) use shared::{EndedBy, KeptView, Shared, set_out};
 pub use ticket::{Committed, Ticket};
 
 use crate::Error;
-use crate::choice::Isolation;
+use ledgerstone_core::choice::Isolation;
 
 /// How a transaction is to run. `Default` takes everything from the environment's options.
 #[derive(Debug, Clone, Copy, Default)]

@@ -12,8 +12,8 @@ use super::TransactionOptions;
 use super::savepoint::Point;
 use crate::Error;
 use crate::catalog::OwnTables;
-use crate::choice::Isolation;
 use crate::inner::Inner;
+use ledgerstone_core::choice::Isolation;
 
 /// What transaction, tables and iterators share.
 pub(crate) struct Shared {

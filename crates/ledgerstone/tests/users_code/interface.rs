@@ -127,7 +127,9 @@ fn methods() -> Vec<Method> {
         }
     }
     let mut methods = Vec::new();
-    walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut methods);
+    for dir in ["src", "../core/src/keeper", "../core/src/typed", "../feed/src", "../media/src"] {
+        walk(&Path::new(env!("CARGO_MANIFEST_DIR")).join(dir), &mut methods);
+    }
     methods
 }
 

@@ -19,9 +19,22 @@ impl Tree {
     /// # Errors
     /// A page cannot be read.
     pub fn estimated_count(&self) -> Result<u64, TreeError> {
+        self.estimated(0)
+    }
+
+    /// About how many leaves the tree has, found in the same way.
+    ///
+    /// # Errors
+    /// A page cannot be read.
+    pub fn estimated_leaf_count(&self) -> Result<u64, TreeError> {
+        if self.height()? == 0 { Ok(1) } else { self.estimated(1) }
+    }
+
+    /// About how many entries the nodes of this level have.
+    fn estimated(&self, level: u8) -> Result<u64, TreeError> {
         let (mut sum, mut count) = (0.0, 0_u32);
         for walk in 0..WALK_COUNT {
-            if let Some(product) = self.walk((f64::from(walk) + 0.5) / f64::from(WALK_COUNT))? {
+            if let Some(product) = self.walk((f64::from(walk) + 0.5) / f64::from(WALK_COUNT), level)? {
                 sum += product;
                 count += 1;
             }
@@ -29,10 +42,11 @@ impl Tree {
         Ok((sum / f64::from(count.max(1))).round() as u64)
     }
 
-    /// One walk, to the place that has this share of the tree before it. None if the tree becomes lower meanwhile.
-    fn walk(&self, mut share: f64) -> Result<Option<f64>, TreeError> {
+    /// One walk, down to this level, to the place that has this share of the tree before it. None if the tree becomes
+    /// lower meanwhile.
+    fn walk(&self, mut share: f64, lowest: u8) -> Result<Option<f64>, TreeError> {
         let (mut product, mut key) = (1.0, Vec::new());
-        for level in (0..=self.height()?).rev() {
+        for level in (lowest..=self.height()?).rev() {
             let mut descent = Descent::default();
             let (count, next) = loop {
                 let Some(held) = self.find_at(Aim::Key(&key), level, &mut descent)? else { return Ok(None) };

@@ -67,6 +67,8 @@ pub struct Packed {
     pub ghost_count: u64,
     /// Large values met in leaves.
     pub blob_count: u64,
+    /// Leaves that were there when it came to them.
+    pub leaf_count: u64,
 }
 
 /// Tries of a pair that others change all the time.
@@ -99,9 +101,12 @@ impl Tree {
     ) -> Result<Option<Vec<u8>>, TreeError> {
         let Some(parent) = self.find_parent(key, level)? else { return Ok(None) };
         let node = Node::new(parent.words());
-        let (high, mut at) = (node.high(), node.low());
+        let (high, mut at, child_count) = (node.high(), node.low(), node.count());
         if parent.check().is_err() {
             return Ok(Some(key.to_vec()));
+        }
+        if level == 1 {
+            packed.leaf_count += child_count as u64;
         }
         let mut tries = 0;
         let mut is_purged = false;

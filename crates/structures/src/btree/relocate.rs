@@ -38,6 +38,8 @@ pub struct Moved {
     pub moved_count: u64,
     /// Pages that could not, because others changed them all the time or there was no free page below the limit.
     pub stayed_count: u64,
+    /// Leaves that were looked at, and once more if their large values were.
+    pub leaf_count: u64,
 }
 
 /// What became of one node.
@@ -79,16 +81,19 @@ impl Tree {
         limit: PageId,
         moved: &mut Moved,
     ) -> Result<Option<Vec<u8>>, TreeError> {
-        let (lows, high) = loop {
+        let (lows, high, child_count) = loop {
             let Some(parent) = self.find_parent(key, level)? else { return Ok(None) };
             let node = Node::new(parent.words());
             let due = (0..node.count()).filter(|&slot| node.child(slot) >= limit);
             let lows: Vec<Vec<u8>> = due.map(|slot| node.key(slot)).collect();
-            let high = node.high();
+            let (high, child_count) = (node.high(), node.count());
             if parent.check().is_ok() {
-                break (lows, high);
+                break (lows, high, child_count);
             }
         };
+        if level == 1 {
+            moved.leaf_count += child_count as u64;
+        }
         for low in lows {
             let mut tries = 0;
             loop {
@@ -238,6 +243,7 @@ impl Tree {
             let keys: Vec<Vec<u8>> = (0..node.count()).filter(is_blob).map(|slot| node.key(slot)).collect();
             (keys, node.high())
         };
+        moved.leaf_count += 1;
         for key in keys {
             let is_locked = if self.locks_pages() {
                 self.try_lock_leaf(txn, self.find_key(&key, &mut Descent::default())?.page.id(), Mode::X)?

@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use ledgerstone_disk::quoted;
 
-use super::definition::{IndexDef, IndexKeys as Keys};
+use ledgerstone_core::catalog::index::{IndexDef, IndexKeys as Keys, JSON};
+
 use crate::Error;
 use crate::catalog::TableInfo;
 use crate::typed::TypeName;
@@ -59,15 +60,13 @@ impl Extractors {
             },
             Keys::Json(_) if !cfg!(feature = "json") => return Err(without_json(&table.name, def.name())),
             Keys::Json(_) => Some(JSON.to_string()),
-            Keys::Value | Keys::Bytes { .. } | Keys::Field { .. } => Some(BYTES.to_string()),
+            _ => Some(BYTES.to_string()),
         })
     }
 }
 
 /// The type of keys that are bytes of a value.
 pub(super) const BYTES: &str = "bytes";
-/// The type of keys that are members of JSON objects.
-pub(super) const JSON: &str = "json";
 
 /// The program was built without what such an index needs (X5).
 pub(super) fn without_json(table: &str, index: &str) -> Error {

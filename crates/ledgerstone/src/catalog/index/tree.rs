@@ -6,7 +6,8 @@ use ledgerstone_disk::quoted;
 use ledgerstone_structures::Tree;
 use ledgerstone_txn::run_users_code;
 
-use super::definition::IndexKeys as Keys;
+use ledgerstone_core::catalog::index::IndexKeys as Keys;
+
 use super::entry::{Shape, Stored};
 use super::extractors::{BYTES, Extract, Extractors, without_json};
 use crate::catalog::{IndexEntry, TableInfo};
@@ -73,7 +74,9 @@ impl IndexTree {
         let key = parts.as_ref().map_or(entry, |(index_key, _)| index_key);
         match self.entry.key_type.as_deref() {
             #[cfg(feature = "json")]
-            Some(super::extractors::JSON) if let Ok(key) = <super::JsonKey as crate::typed::Key>::decode(key) => {
+            Some(ledgerstone_core::catalog::index::JSON)
+                if let Ok(key) = <ledgerstone_core::catalog::JsonKey as crate::typed::Key>::decode(key) =>
+            {
                 key.to_string()
             }
             key_type => shown(key_type.filter(|&name| name != BYTES), key),
@@ -89,7 +92,7 @@ impl IndexTree {
         let is_there = match self.entry.def.keys() {
             Keys::Extractor(_) => self.extract.is_some(),
             Keys::Json(_) => cfg!(feature = "json"),
-            Keys::Value | Keys::Bytes { .. } | Keys::Field { .. } => true,
+            _ => true,
         };
         is_there && self.mismatch.is_none()
     }
@@ -103,7 +106,7 @@ impl IndexTree {
                 Keys::Extractor(name) => name.as_str().to_owned(),
                 _ => String::new(), // The others have no types of their own.
             };
-            return Err(Error::TableTypeMismatch(Box::new(TypeMismatch { table, what, stored, asked, extractor })));
+            return Err(Error::TableTypeMismatch(Box::new(TypeMismatch::new(table, what, stored, asked, extractor))));
         }
         let (shape, mut entries) = (self.shape(), Vec::new());
         let mut emit = |index_key: &[u8]| entries.push(shape.entry(index_key, key));

@@ -3,8 +3,8 @@
 use std::ops::Bound;
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, DiskFile};
-use ledgerstone_log::{ControlError, ControlState, FIRST_LSN, INCARNATION_MAX, LOG_DIR};
+use ledgerstone_disk::DiskFile;
+use ledgerstone_log::ControlState;
 use ledgerstone_recovery::{Analysis, InDoubt};
 use ledgerstone_space::FileHeader;
 use ledgerstone_structures::{Direction, Tree};
@@ -13,34 +13,9 @@ use ledgerstone_txn::{Durability, Engine, Locked};
 use crate::Error;
 use crate::catalog::{Entry, Extensions, StructureId, check_format, unknown};
 use crate::choice::Locking;
-use crate::config::{self, Effective};
-use crate::inner::{DATA, printable};
+use crate::config::Effective;
+use crate::inner::printable;
 use crate::typed::byte_count;
-
-/// Refuses a control file whose checksum is right and whose contents cannot be: nothing may be computed from them.
-pub(crate) fn check_control(disk: &dyn Disk, state: &ControlState) -> Result<(), Error> {
-    let lsn_max = 1 << 48;
-    let checks = [
-        (config::PAGE_BYTES.allow(u64::from(state.page_bytes)), "page_bytes", u64::from(state.page_bytes)),
-        (config::LOG_SEGMENT_BYTES.allow(state.segment_bytes), "segment_bytes", state.segment_bytes),
-        (state.scan_lsn >= FIRST_LSN && state.scan_lsn.0 < lsn_max, "scan_lsn", state.scan_lsn.0),
-        (state.scan_lsn.0.is_multiple_of(8), "scan_lsn", state.scan_lsn.0),
-        (state.checkpoint_lsn.0 == 0 || state.checkpoint_lsn >= state.scan_lsn, "scan_lsn", state.scan_lsn.0),
-        (state.redo_lsn.0.is_multiple_of(8) && state.redo_lsn <= state.checkpoint_lsn, "redo_lsn", state.redo_lsn.0),
-        (state.redo_lsn.0 == 0 || state.redo_lsn >= state.scan_lsn, "redo_lsn", state.redo_lsn.0),
-        (state.checkpoint_lsn.0 < lsn_max, "checkpoint_lsn", state.checkpoint_lsn.0),
-        (state.incarnation_max <= INCARNATION_MAX, "incarnation_max", state.incarnation_max),
-        (state.scan_incarnation <= state.incarnation_max, "scan_incarnation", state.scan_incarnation),
-        (state.newest_segment.0 & (state.segment_bytes.max(1) - 1) == 0, "newest_segment", state.newest_segment.0),
-        (state.newest_segment.0 < lsn_max, "newest_segment", state.newest_segment.0),
-    ];
-    match checks.iter().find(|(holds, ..)| !holds) {
-        Some((_, field, found)) => {
-            Err(Error::ControlFile { path: disk.describe(), what: format!("cannot be right: {field} is {found}") })
-        }
-        None => Ok(()),
-    }
-}
 
 /// Refuses a data file of another environment, or one that is older than the checkpoint that the control file names
 /// (O8). One whose first page cannot be read is not refused here.
@@ -74,18 +49,6 @@ pub(super) fn check_length(data: &dyn DiskFile, state: &ControlState, found: &An
         return Err(Error::Corrupt { what });
     }
     Ok(())
-}
-
-/// A file named control with nothing of ours beside it is somebody else's.
-pub(super) fn control_error(disk: &Arc<dyn Disk>, error: ControlError) -> Error {
-    let is_ours = || Ok::<_, Error>(disk.exists(DATA)? || disk.exists(LOG_DIR)?);
-    match (error, is_ours()) {
-        (ControlError::NotAnEnvironment { .. }, Ok(false)) => Error::NotAnEnvironment {
-            path: disk.describe(),
-            why: "it has a file named control that is not ours; choose another directory",
-        },
-        (error, _) => error.into(),
-    }
 }
 
 /// A transaction in doubt that has locked keys keeps out nobody who locks pages, and the other way round. One that was

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, LOCK, new_id, refuse_cut_restore};
 use ledgerstone_disk::{Disk, Fence, Open};
 use ledgerstone_log::{
     CONTROL_SLOT_BYTES, CREATION_PATH, ControlFile, ControlSlot, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR,
@@ -12,11 +13,11 @@ use ledgerstone_space::{FileHeader, Space};
 use ledgerstone_structures::Tree;
 use ledgerstone_txn::Durability;
 
+use super::Opening;
 use super::parts::{Parts, trees};
-use super::{Opening, new_id};
 use crate::Error;
 use crate::config::{self, Options};
-use crate::inner::{DATA, DOUBLE_WRITE, Inner, LOCK, RESTORE, Rollbacks, Undecided};
+use crate::inner::{Inner, Rollbacks, Undecided};
 
 pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) -> Result<Inner, Error> {
     let effective = options.effective(None)?;
@@ -95,16 +96,6 @@ pub(super) fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
     let is_settings = |name: &String| name == config::CONFIG_FILE || name == LOCK || name == LOG_DIR;
     let is_empty = !disk.exists("")? || disk.list("").is_ok_and(|names| names.iter().all(is_settings));
     Ok(if is_empty { Place::Empty } else { Place::Free })
-}
-
-/// Refuses what an unfinished restore has left: files of the old life. Without the control file of the new one, they
-/// are not an environment.
-pub(crate) fn refuse_cut_restore(disk: &Arc<dyn Disk>) -> Result<(), Error> {
-    if disk.exists(RESTORE)? {
-        let why = "a restore into it was cut short; empty the directory, and restore again";
-        return Err(Error::NotAnEnvironment { path: disk.describe(), why });
-    }
-    Ok(())
 }
 
 /// The environment that was being made.

@@ -45,23 +45,17 @@ mod with_options;
 
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, DiskErrorKind, DiskLock, Fence, Open, ReadOnlyDisk};
-use ledgerstone_log::{CONTROL_PATH, ControlError, ControlFile, EnvironmentId};
-use ledgerstone_op::Registry;
-use ledgerstone_region::sync;
+use ledgerstone_core::directory::{LOCK, control_error, take_lock};
+use ledgerstone_disk::{Disk, DiskErrorKind, Fence, Open, ReadOnlyDisk};
+use ledgerstone_log::{CONTROL_PATH, ControlFile};
 use ledgerstone_txn::Engine;
 
-pub(crate) use check::check_control;
-pub(crate) use create::refuse_cut_restore;
-
-use self::check::control_error;
 use self::create::{Place, create, look_at};
 use self::recover::recover;
 use super::Environment;
 use crate::Error;
-use crate::catalog::Extensions;
 use crate::config::Options;
-use crate::inner::{Inner, LOCK};
+use crate::inner::Inner;
 
 /// Opens the environment on `disk`, creating or recovering it as needed.
 pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
@@ -157,23 +151,6 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
     }
 }
 
-/// O3.
-pub(crate) fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
-    // Whoever has it open may have lost the name of what it has locked, and those who only read leave no other trace.
-    // In this order: a creation makes the lock file before `control`.
-    if disk.exists(CONTROL_PATH)? && !disk.exists(LOCK)? {
-        return Err(match ControlFile::open_read_only(&**disk) {
-            Ok(_) | Err(ControlError::Corrupt { .. }) => {
-                Error::LockFileMissing { path: format!("{}/{LOCK}", disk.describe()) }
-            }
-            Err(error) => control_error(disk, error), // Somebody else's file.
-        });
-    }
-    disk.lock(LOCK).map_err(|error| {
-        if error.kind == DiskErrorKind::Locked { Error::AlreadyOpen { path: disk.describe() } } else { error.into() }
-    })
-}
-
 /// How data and double-write file are opened.
 const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
 
@@ -195,21 +172,4 @@ impl Drop for Opening {
             engine.cache.stop_writer();
         }
     }
-}
-
-/// All operations of this version and of the program's structures.
-pub(crate) fn operations(extensions: &Extensions) -> Result<Registry, Error> {
-    let mut ops = Registry::new();
-    ledgerstone_space::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
-    ledgerstone_structures::register(&mut ops).map_err(|e| Error::UnknownOperation { what: e.to_string() })?;
-    extensions.register_operations(&mut ops)?;
-    Ok(ops)
-}
-
-/// A random id.
-pub(crate) fn new_id() -> EnvironmentId {
-    let mut id = [0; 16];
-    id[..8].copy_from_slice(&sync::random_u64().to_le_bytes());
-    id[8..].copy_from_slice(&sync::random_u64().to_le_bytes());
-    id
 }

@@ -5,24 +5,26 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy, TornPages, Tuning};
+use ledgerstone_core::base::{Base, Sizes};
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, RESTORE, operations};
 use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_page::Xid;
 use ledgerstone_recovery::{Analysis, RecoveryReport};
-use ledgerstone_region::{Latch, Region, SlotTable};
+use ledgerstone_region::{Handle, Latch, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
 
+use super::FILE;
 use super::put_off::locks_needed;
-use super::{FILE, operations};
 use crate::Error;
 use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, TO_FREE_ROOT, TO_FREE_TABLE};
 use crate::choice::{Locking, Replacement};
 use crate::config::{Effective, Options};
 use crate::environment::locking;
-use crate::inner::{Bell, DATA, DOUBLE_WRITE, Inner, RESTORE, Rollbacks, Undecided};
-use crate::keeper::{Keepers, KeptLog, Owner, Positions};
+use crate::inner::{Bell, Checkpoints, Inner, Program, Rollbacks, Undecided, Workers};
+use crate::keeper::{Keepers, Owner, Positions, kept_log};
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
 const SPARE_LOG_BYTES: u64 = 32 << 20;
@@ -154,44 +156,52 @@ impl Parts {
         let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
         let mut workers = Vec::new();
         for make in makers {
-            let keeper = make(KeptLog { log: Arc::clone(log), owner, known })?;
+            let keeper = make(kept_log(log, owner, known))?;
             keepers.add(log, Arc::clone(&keeper));
             workers.push(keeper);
         }
-        let tables = Known::new(&self.engine.slots);
         if !options.read_only && !self.engine.locks.isolates() && !state.is_unlocked {
             control.change(|state| state.is_unlocked = true)?; // Before the first transaction of the program's.
         }
-        Ok(Inner {
+        let latches = |count: usize| -> Result<Handle<[Latch]>, Error> {
+            Ok(region.handle_slice(region.alloc::<Latch>(count as u64, 8)?)?)
+        };
+        let known = Known::new(&self.engine.slots);
+        let checkpoints = Checkpoints { is_restored, ..Checkpoints::default() };
+        let (extensions, extractors) = (options.extensions.clone(), options.extractors.clone());
+        let base = Base {
             disk,
             directory: options.directory.clone(),
-            fence,
-            checkpoint_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
-            work_latch: region.handle_slice(region.alloc::<Latch>(workers.len().max(1) as u64, 8)?)?,
-            compact_latch: region.handle_slice(region.alloc::<Latch>(1, 8)?)?,
-            bell: Bell::create(&region)?,
             engine: self.engine,
-            space,
             catalog,
+            control,
+            checkpoint_latch: latches(1)?,
+            keepers,
+            positions,
+            is_read_only: options.read_only,
+            sizes: Sizes {
+                cache_bytes: effective.cache_bytes,
+                log_segment_bytes: effective.log_segment_bytes,
+                feed_log_bytes_max: effective.feed_log_bytes_max,
+            },
+        };
+        Ok(Inner {
+            base: Arc::new(base),
+            fence,
+            workers: Workers { latch: latches(workers.len().max(1))?, all: workers },
+            compact_latch: latches(1)?,
+            bell: Bell::create(&region)?,
+            space,
             to_free,
-            known: tables,
+            known,
             in_doubt,
             rollbacks,
-            layouts: options.extensions.layouts()?,
-            extensions: options.extensions.clone(),
-            extractors: options.extractors.clone(),
+            program: Program { layouts: options.extensions.layouts()?, extensions, extractors },
             durability: effective.durability,
             drops: AtomicU64::new(0),
             effective,
-            keepers,
-            workers,
-            positions,
-            is_read_only: options.read_only,
             report,
-            control,
-            last_checkpoint: AtomicU64::new(0),
-            checkpoint_count: AtomicU64::new(0),
-            is_restored,
+            checkpoints,
             is_closed: AtomicBool::new(false),
         })
     }

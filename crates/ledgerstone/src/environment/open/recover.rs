@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_buffer::{BufferError, Cache, make_double_write};
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, check_control, control_error};
 use ledgerstone_disk::{Disk, DiskFile, Fence, Open};
 use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
 use ledgerstone_page::{Lsn, Xid};
@@ -11,15 +12,13 @@ use ledgerstone_recovery::{Adopted, RecoveryReport};
 use ledgerstone_region::sync;
 use ledgerstone_space::Space;
 
-use super::check::{
-    check_control, check_data, check_length, control_error, refuse_other_locks, refuse_unknown_structures,
-};
+use super::check::{check_data, check_length, refuse_other_locks, refuse_unknown_structures};
 use super::parts::{Parts, trees};
 use super::put_off::{put_off, too_large};
 use super::{FILE, Opening};
 use crate::Error;
 use crate::config::{Options, RecoveryPhase};
-use crate::inner::{DATA, DOUBLE_WRITE, Inner, Rollbacks, Undecided};
+use crate::inner::{Inner, Rollbacks, Undecided};
 use crate::keeper::{Owner, check_positions};
 
 /// Opens what is there; without `may_write` only if nothing needs to be done (O5).

@@ -1,15 +1,15 @@
 //! [`Options::open`], and what it finds in a directory.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ledgerstone_core::directory::check_is_outside;
 use ledgerstone_disk::{Disk, FileDisk};
 use ledgerstone_log::{CONTROL_PATH, ControlFile};
 
 use crate::Error;
 use crate::config::{Config, Effective, Maker, Options};
 use crate::environment::Environment;
-use crate::inner::check_is_outside;
 
 impl Options {
     /// Opens the environment in directory `path`, recovering it if it was not closed in order. Makes the directory and
@@ -24,7 +24,8 @@ impl Options {
     /// space, or if recovery would have to write and may not. [`Error::Memory`] if the cache does not fit.
     ///
     /// For settings: [`Error::Setting`], [`Error::SettingsFile`], [`Error::WrongPageSize`]. [`Error::NotBuilt`] if
-    /// there is a settings file, and the program was built without the feature `settings-file`.
+    /// there is a settings file, and the program was built without the feature `settings-file`. The same for an archive
+    /// and the feature `media`.
     ///
     /// For the files: [`Error::NewerFormat`], [`Error::OlderFormat`], [`Error::Corrupt`], [`Error::ControlFile`],
     /// [`Error::LockFileMissing`]. [`Error::ArchiveOfAnother`], [`Error::InsideEnvironment`] for the archive.
@@ -51,7 +52,7 @@ impl Options {
         if options.archive.is_none() && !archive.is_empty() {
             let archive = path.join(archive);
             check_is_outside(&archive, path)?;
-            options.archive = Some(Maker::of_archive(Arc::new(FileDisk::new(archive))));
+            options.archive = Some(archive_in(archive)?);
         }
         let sync_method = options.config.sync_method.or(options.file.sync_method).unwrap_or_default();
         options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
@@ -91,4 +92,16 @@ impl Options {
     pub fn open_on(self, disk: Arc<dyn Disk>) -> Result<Environment, Error> {
         Environment::open_with(&self, disk)
     }
+}
+
+#[cfg(feature = "media")]
+#[allow(clippy::unnecessary_wraps)] // As without the feature.
+fn archive_in(directory: PathBuf) -> Result<Maker, Error> {
+    Ok(Maker::of_archive(Arc::new(FileDisk::new(directory))))
+}
+
+/// Nothing is given up that was to be archived.
+#[cfg(not(feature = "media"))]
+fn archive_in(directory: PathBuf) -> Result<Maker, Error> {
+    Err(Error::NotBuilt { what: format!("the archive in {}", directory.display()), feature: "media" })
 }

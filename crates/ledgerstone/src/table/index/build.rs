@@ -89,7 +89,7 @@ impl Transaction {
                 let entry = Entry { table: TableId(txn.last_lsn().0), root };
                 txn.lock_table(entry.table, Mode::X)?;
                 let mut definition = old.definition();
-                let key_type = env.extractors.key_type(&old, index)?;
+                let key_type = env.program.extractors.key_type(&old, index)?;
                 key_type.as_deref().map_or(Ok(()), check_type_name)?;
                 definition.indexes.push(IndexEntry { entry, def: index.clone(), key_type });
                 // First, so that a reader of the log knows what is to come.

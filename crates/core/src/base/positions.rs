@@ -1,0 +1,35 @@
+//! The positions of named feeds, set and forgotten.
+
+use ledgerstone_page::Lsn;
+
+use super::Base;
+use crate::Error;
+use crate::keeper::KeeperId;
+
+impl Base {
+    /// Sets the position of the named feed of this id, or of a new one, durably; gives the id.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// A failure of the disk, or damage.
+    pub fn set_position(&self, named: (&str, Option<KeeperId>), position: Lsn, low: Lsn) -> Result<KeeperId, Error> {
+        let _latched = self.latch(&self.checkpoint_latch[0])?;
+        let id = self.positions.set(&*self.disk, (&self.engine.log, &self.keepers), named, (position, low))?;
+        if !self.control.state().has_feeds {
+            self.control.change(|state| state.has_feeds = true)?; // Of a file that is there (N3 in `keeper/positions.rs`).
+        }
+        Ok(id)
+    }
+
+    /// Forgets a named feed. False: there is none of that name.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// A failure of the disk, or damage.
+    pub fn forget_position(&self, name: &str) -> Result<bool, Error> {
+        let _latched = self.latch(&self.checkpoint_latch[0])?;
+        self.positions.forget(&*self.disk, &self.keepers, name)
+    }
+}
