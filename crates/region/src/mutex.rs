@@ -96,8 +96,8 @@ mod timed {
     /// thread that has waited longest.
     ///
     /// A thread that lets go of it wakes a waiter only if it sees one. It looks without a fence, which would cost every
-    /// call. The processor may let the look pass the unlocking, by some nanoseconds: so a waiter looks a while before it
-    /// sleeps. If it should sleep all the same, it does so until its time is over, and then finds the mutex free.
+    /// call. The processor may let the look pass the unlocking, by some nanoseconds: so a waiter looks a while before
+    /// it sleeps. If it should sleep all the same, it does so until its time is over, and then finds the mutex free.
     #[derive(Debug, Default)]
     pub struct TimedMutex<T> {
         mutex: TryMutex<T>,
