@@ -584,7 +584,7 @@ fn calls_of_the_library_leave_users_their_transactions() {
                 below = Some(verify(env, depth + 1, inside));
             }
         });
-        verified.map(drop).and(below.unwrap_or(Ok(())))
+        verified.map(|report| assert_eq!(report.problems, [])).and(below.unwrap_or(Ok(())))
     }
     let options = tiny().transaction_count_max(1).lock_timeout(Duration::ZERO);
     let env = options.open_on(Arc::new(SimDisk::new())).unwrap();

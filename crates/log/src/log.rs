@@ -352,7 +352,11 @@ impl Log {
                 Err(error) if is_again && error.is_not_found() => {}
                 removed => removed?,
             }
-            self.disk.sync_dir(LOG_DIR)?; // F8
+            // F8. A sync that failed is not tried again and believed.
+            self.disk.sync_dir(LOG_DIR).map_err(|error| match error.is_no_space() {
+                true => LogError::Disk(error),
+                false => self.explain(NoSegment::Unsure(error)),
+            })?;
         }
         Ok(())
     }

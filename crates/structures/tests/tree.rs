@@ -189,7 +189,7 @@ fn an_abort_leaves_nothing_behind() {
     stack.check(&[&tree]);
     stack.to_free.reclaim().unwrap();
     let report = stack.check(&[&tree]);
-    assert_eq!(stack.to_free.pages().unwrap().len(), 0);
+    assert_eq!(stack.pages_to_free().len(), 0);
     assert_eq!(report.record_count, 500);
 }
 
@@ -820,7 +820,7 @@ proptest! {
         stack.run(|txn| tree.purge(txn).unwrap());
         let report = stack.check(&[&tree]);
         prop_assert_eq!(report.ghost_count, 0);
-        prop_assert_eq!(stack.to_free.pages().unwrap().len(), 0);
+        prop_assert_eq!(stack.pages_to_free().len(), 0);
     }
 }
 

@@ -23,8 +23,8 @@ use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
 /// Why a closed environment has failed.
 const CLOSED: &str = "the environment was closed";
 
-/// How long the library's own transactions wait for one of their slots, at least.
-const SLOT_WAIT_NS_MIN: u64 = 2_000_000_000;
+/// How long the library's own transactions wait for one of their slots.
+const SLOT_WAIT_NS: u64 = 2_000_000_000;
 /// How often they look meanwhile. There are so many slots that it hardly ever comes to that.
 const SLOT_LOOK_NS: u64 = 1_000_000;
 
@@ -142,8 +142,8 @@ impl Engine {
     }
 
     /// Begins a transaction of the library's own, for which [`OWN_SLOT_COUNT`](crate::OWN_SLOT_COUNT) slots are kept.
-    /// Takes none of users' transactions. If all are taken, waits for one: at least for seconds, however short users
-    /// wait for locks. Hold no latch.
+    /// Takes none of users' transactions. If all are taken, waits two seconds for one. Hold no latch, and not another of
+    /// these.
     ///
     /// # Errors
     /// The environment has failed, or all slots stay taken.
@@ -156,11 +156,11 @@ impl Engine {
 
     #[cold]
     fn wait_for_own_slot(&self) -> Result<(u32, Xid), TxnError> {
-        let (began_ns, wait_ns) = (sync::now_ns(), self.settings.lock_timeout_ns.max(SLOT_WAIT_NS_MIN));
+        let began_ns = sync::now_ns();
         loop {
             self.check()?;
             match self.table.claim_own() {
-                Err(full) if sync::now_ns().saturating_sub(began_ns) >= wait_ns => return Err(full),
+                Err(full) if sync::now_ns().saturating_sub(began_ns) >= SLOT_WAIT_NS => return Err(full),
                 Err(_) => sync::sleep_ns(SLOT_LOOK_NS),
                 claimed => return claimed,
             }

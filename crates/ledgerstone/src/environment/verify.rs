@@ -221,7 +221,7 @@ impl Environment {
         steps.done = page_count; // Also if something was left out, or has pages besides its nodes.
         steps.begin("pages")?;
         if is_to_free_locked {
-            match env.to_free().pages() {
+            match env.to_free().pages(&mut txn) {
                 Ok(pages) => {
                     report.to_free_page_count = pages.len();
                     claim(&mut report, &mut used, DEFERRED_FREES, &pages);

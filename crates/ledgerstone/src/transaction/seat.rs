@@ -69,9 +69,11 @@ impl Seat {
     /// (S2, S3).
     pub(super) fn keep(&self, shared: Arc<Shared>, txn: Box<Txn>) {
         // If a handle goes at this moment, the next transaction makes itself anew.
-        if Arc::strong_count(&shared) == 1 && shared.is_as_new() {
+        if Arc::strong_count(&shared) == 1 {
             fence(Acquire); // Pairs with the Release of handles that have gone: what they did is over.
-            drop(self.spare.put(Spare { shared, txn }));
+            if shared.is_as_new() {
+                drop(self.spare.put(Spare { shared, txn }));
+            }
         }
     }
 }

@@ -342,8 +342,8 @@ impl Watch {
         counters.add(&format!("late_{name}_us"), after);
         let slowest_yard = |part: usize| self.parts[part].yards.percentile_ns(990).max(1);
         let early = EARLY.map(slowest_yard).into_iter().min().unwrap_or(1);
-        let late = LATE.map(slowest_yard).into_iter().max().unwrap_or(1);
-        let slower = (late * 100 / early).max(100); // In hundredths: what the machine is slower.
+        let late = LATE.map(slowest_yard).into_iter().min().unwrap_or(1);
+        let slower = (late * 100 / early).clamp(100, 1000); // In hundredths: what the machine is slower.
         if self.is_enough() && after * 100 > times_max * before * slower && after > syncs_min * sync_us {
             problems.push(format!(
                 "the {name} of short transactions was {before} us in the beginning and {after} us in the end, \

@@ -271,13 +271,13 @@ impl ToFree {
     }
 
     /// The pages of everything that waits to be freed. For checks that account for every page. Nothing may run
-    /// meanwhile.
+    /// meanwhile. Reads in `txn`, without locks.
     ///
     /// # Errors
     /// A page cannot be read.
-    pub fn pages(&self) -> Result<PageSet, TreeError> {
+    pub fn pages(&self, txn: &mut Txn) -> Result<PageSet, TreeError> {
         let mut pages = PageSet::default();
-        for entry in self.entries()? {
+        for entry in self.entries_in(txn)? {
             match entry.kind {
                 Kind::Page => drop(pages.insert(entry.root)),
                 Kind::Own(structure) => {
@@ -286,7 +286,7 @@ impl ToFree {
                 Kind::Blob => pages.extend(blob::pages(&self.tree.engine.cache, entry.root, None)?),
                 Kind::Tree => {
                     let tree = self.tree_of(entry);
-                    if self.is_posted(entry)? {
+                    if self.state_at(txn, entry)?.is_some_and(|state| state.is_posted) {
                         self.pages_by_name(&tree, tree.root, &mut pages)?;
                     } else {
                         let found = tree.check()?;
@@ -303,24 +303,22 @@ impl ToFree {
 
     fn entries(&self) -> Result<Vec<Entry>, TreeError> {
         let mut txn = self.tree.engine.begin()?;
+        let entries = self.entries_in(&mut txn)?;
+        txn.commit(Durability::Volatile)?;
+        Ok(entries)
+    }
+
+    fn entries_in(&self, txn: &mut Txn) -> Result<Vec<Entry>, TreeError> {
         let mut entries = Vec::new();
         let mut scan = self.tree.scan_unlocked(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        while let Some((key, _)) = scan.next(&mut txn)? {
+        while let Some((key, _)) = scan.next(txn)? {
             entries.extend(Entry::decode(key));
         }
-        txn.commit(Durability::Volatile)?;
         Ok(entries)
     }
 
     fn tree_of(&self, entry: Entry) -> Tree {
         Tree::without_blobs(&self.tree.engine, &self.tree.space, self.tree.table, entry.root)
-    }
-
-    fn is_posted(&self, entry: Entry) -> Result<bool, TreeError> {
-        let mut txn = self.tree.engine.begin()?;
-        let state = self.state_at(&mut txn, entry)?;
-        txn.commit(Durability::Volatile)?;
-        Ok(state.is_some_and(|state| state.is_posted))
     }
 
     fn pages_by_name(&self, tree: &Tree, id: PageId, pages: &mut PageSet) -> Result<(), TreeError> {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_lock::Mode;
 use ledgerstone_op::Registry;
-use ledgerstone_page::{PageId, TableId};
+use ledgerstone_page::{PageId, PageSet, TableId};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, ToFree, Tree, TreeReport};
 use ledgerstone_testkit::EngineKit;
@@ -113,6 +113,14 @@ impl Stack {
         self.tree_of(TABLE)
     }
 
+    /// The pages that wait to be freed.
+    pub fn pages_to_free(&self) -> PageSet {
+        let mut txn = self.engine.begin().unwrap();
+        let pages = self.to_free.pages(&mut txn).unwrap();
+        txn.abort().unwrap();
+        pages
+    }
+
     /// Proves the trees, and that every page in use is somebody's.
     pub fn check(&self, trees: &[&Tree]) -> TreeReport {
         let mut pages: BTreeSet<PageId> = BTreeSet::from([PageId(0), PageId(1)]);
@@ -125,7 +133,7 @@ impl Stack {
             }
             first.get_or_insert(report);
         }
-        for page in self.to_free.pages().unwrap().iter() {
+        for page in self.pages_to_free().iter() {
             assert!(pages.insert(page), "{page} is used and to be freed");
         }
         let allocated: BTreeSet<PageId> = self.space.allocated_pages().unwrap().iter().collect();
