@@ -150,8 +150,11 @@ fn refusal<T>(result: Result<T, Error>) -> String {
     }
 }
 
-/// All of the large table, by its keys and by its index.
-fn look(txn: &Transaction) -> (Vec<(Vec<u8>, Vec<u8>)>, Vec<Vec<u8>>) {
+/// Keys with their values.
+type Records = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// All of the large table, and keys of it by its index.
+fn look(txn: &Transaction) -> (Records, Vec<Vec<u8>>) {
     let big = txn.bytes("big").unwrap();
     let records = big.range(..).unwrap().collect::<Result<Vec<_>, _>>().unwrap();
     let by_number = big.index("by_number").unwrap();
