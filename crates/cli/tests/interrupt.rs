@@ -423,6 +423,36 @@ fn a_recovery_is_gone_on_with_by_the_next_command() {
     assert!(ledgerstone(at).args(["verify", "copy"]).output().unwrap().status.success());
 }
 
+/// What a killed process had changed in one transaction may be rolled back behind the opening. Commands wait for that,
+/// and are as before; a program goes on with its other tables.
+#[test]
+fn what_is_rolled_back_behind_the_opening_is_done_when_a_command_looks() {
+    let dir = environment(40_000);
+    let at = dir.path();
+    std::fs::write(at.join("env/ledgerstone.toml"), "restart_undo_bytes = 0\nlog_buffer_bytes = \"1MiB\"\n").unwrap();
+    let mut import = ledgerstone(at);
+    import.args(["import", "env", "t", "-", "--format", "csv", "--key", "k", "--value", "v", "--columns", "k,v"]);
+    let mut import = import.args(["--batch", "100000"]).spawn().unwrap();
+    let rows: String = (0..60_000).map(|no| format!("{no:08},{}\n", "y".repeat(90))).collect();
+    let mut input = import.stdin.take().unwrap();
+    input.write_all(rows.as_bytes()).unwrap(); // It waits for more: nothing is committed.
+    import.kill().unwrap();
+    import.wait().unwrap();
+    for command in [["get", "copy", "t", "00000001"], ["get", "copy", "t", "00039999"]] {
+        copy(&at.join("env"), &at.join("copy"));
+        let get = ledgerstone(at).args(command).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&get.stdout).trim_end(), "x".repeat(90), "{command:?}");
+    }
+    copy(&at.join("env"), &at.join("copy"));
+    let env = ledgerstone::Environment::open(at.join("copy")).unwrap();
+    assert_eq!(env.recovery_report().put_off_count, 1);
+    env.transact(|txn| txn.bytes_or_create("beside")?.put(b"k", b"v")).unwrap();
+    drop(env); // Perhaps in the middle of it.
+    let scan = ledgerstone(at).args(["scan", "copy", "t"]).output().unwrap();
+    assert_eq!(scan.stdout.iter().filter(|byte| **byte == b'\n').count(), 40_000);
+    assert!(ledgerstone(at).args(["verify", "copy"]).output().unwrap().status.success());
+}
+
 #[test]
 fn a_repair_that_is_stopped_has_changed_nothing() {
     let dir = environment(60_000);
