@@ -444,7 +444,7 @@ fn what_is_rolled_back_behind_the_opening_is_done_when_a_command_looks() {
         assert_eq!(String::from_utf8_lossy(&get.stdout).trim_end(), "x".repeat(90), "{command:?}");
     }
     copy(&at.join("env"), &at.join("copy"));
-    let env = ledgerstone::Environment::open(at.join("copy")).unwrap();
+    let env = ledgerstone::Environment::options().open(at.join("copy")).unwrap();
     assert_eq!(env.recovery_report().put_off_count, 1);
     env.transact(|txn| txn.bytes_or_create("beside")?.put(b"k", b"v")).unwrap();
     drop(env); // Perhaps in the middle of it.
