@@ -178,7 +178,7 @@ msrv:
 
 semver:
 	@scripts/need.sh rust cargo-semver-checks
-	@scripts/one.sh "interface of the library beside $(or $(BASE),HEAD)" cargo semver-checks check-release -p ledgerstone --release-type minor --baseline-rev "$(or $(BASE),HEAD)"
+	@scripts/one.sh "interface of the library beside $(or $(BASE),HEAD)" cargo semver-checks check-release -p ledgerstone -p ledgerstone-core -p ledgerstone-feed -p ledgerstone-media --release-type minor --baseline-rev "$(or $(BASE),HEAD)"
 
 features:
 	@scripts/need.sh rust

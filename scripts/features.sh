@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# The library stays small to build. Each feature of the library, of the crates that stand on an environment, of `disk` and of
-# `dump` builds alone, and so does each crate with none and with all of its features. A program outside of this workspace,
-# built as it comes and with no features, is told what it was built without (small/main.rs). The only feature of `port` that a program can see is for `make port-bench`, which builds it.
+# The library stays small to build. Each feature of the library, of the crates that stand on an environment, of `disk`
+# and of `dump` builds alone, and so does each crate with none and with all of its features. A program outside of this
+# workspace, built as it comes and with no features, is told what it was built without (small/main.rs). The only feature
+# of `port` that a program can see is for `make port-bench`, which builds it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh python

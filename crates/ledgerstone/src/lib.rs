@@ -93,8 +93,9 @@
 //! | `uuid` | `uuid::Uuid` as a key and a value |
 //!
 //! An index by JSON members that another program made can be read without `json`. Its table cannot be changed. Without
-//! `feed`, the log is kept all the same for the named feeds of an environment. Without `media`, an environment whose
-//! settings name an archive is refused ([`Error::NotBuilt`]).
+//! `feed`, the log is kept all the same for the named feeds of an environment; the command `ledgerstone changes` can
+//! forget one. Without `media`, an environment whose settings name an archive is refused, for reading too
+//! ([`Error::NotBuilt`]).
 //!
 //! This crate puts the layers below it together, and has what no layer below knows: how an environment is opened and
 //! closed, tables and indexes, isolation levels. What stands on an environment is in crates of its own. Feeds and

@@ -104,6 +104,17 @@
 //! was made for byte strings has no types. It opens with any types, unchecked, until
 //! [`Transaction::set_table_types`](crate::Transaction::set_table_types) gives it some.
 
-pub use ledgerstone_core::typed::*;
+#[cfg(feature = "json")]
+pub use ledgerstone_core::typed::Json;
+#[cfg(any(feature = "json", feature = "postcard"))]
+pub use ledgerstone_core::typed::Named;
+#[cfg(feature = "postcard")]
+pub use ledgerstone_core::typed::Postcard;
+#[doc(hidden)] // For the derived implementations.
+pub use ledgerstone_core::typed::derived;
+pub use ledgerstone_core::typed::{
+    AsKey, AsValue, DecodeError, EncodeError, Key, KeyBounds, KeyPrefix, KeyRange, TableDef, TableTypes, TypeName,
+    Value,
+};
 #[cfg(feature = "derive")]
 pub use ledgerstone_derive::{Key, Value};

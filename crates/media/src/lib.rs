@@ -1,5 +1,6 @@
 //! Copies of an environment and their use: backups, restores, the archive of the log, and repair of pages. Programs use
-//! it as a part of the crate `ledgerstone` (feature `media`), which shows it under its own name.
+//! it as a part of the crate `ledgerstone` (feature `media`), which shows it under its own name. What this crate shows
+//! beside that may change in any version.
 //!
 //! | module | its idea |
 //! | --- | --- |

@@ -59,6 +59,7 @@ impl fmt::Display for TypeName {
 
 impl TypeName {
     /// Whether `text` is this name written out (N2).
+    #[doc(hidden)] // For the crates of this workspace.
     pub fn is(&self, text: &str) -> bool {
         self.strip(text) == Some("")
     }

@@ -8,7 +8,8 @@ use ledgerstone_structures::Tree;
 use super::index::IndexTree;
 use super::{Definition, Entry};
 use crate::error::{Error, TypeMismatch};
-use crate::typed::{TableTypes, TypeName, shown};
+use crate::typed::{TableTypes, TypeName};
+use ledgerstone_core::typed::shown;
 
 /// A table that was found: all that a handle needs, made once and shared.
 pub(crate) struct TableInfo {

@@ -11,7 +11,7 @@
 
 use ledgerstone_disk::quoted;
 
-use crate::typed::byte_count;
+use ledgerstone_core::typed::byte_count;
 
 /// The unit of a setting's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::catalog::index::IndexTree;
 use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
 use crate::choice::LogValues;
-use crate::typed::shown;
+use ledgerstone_core::typed::shown;
 
 impl Inner {
     pub(crate) fn table_info(&self, name: &str, definition: impl Into<Definition>) -> Arc<TableInfo> {

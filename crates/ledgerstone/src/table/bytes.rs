@@ -13,9 +13,9 @@ use ledgerstone_txn::Txn;
 use crate::catalog::OwnTables;
 use crate::catalog::TableInfo;
 use crate::transaction::Shared;
-use crate::typed::prefix_end;
 use crate::typed::{EncodeError, KeyRange, TableTypes};
 use crate::{Entry, Error, Isolation, Range, Record};
+use ledgerstone_core::typed::prefix_end;
 
 /// A buffer that is kept for the next read of a value is at most so large, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 10;

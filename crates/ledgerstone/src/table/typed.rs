@@ -5,9 +5,9 @@ use std::ops::Bound;
 
 use ledgerstone_structures::Direction;
 
-use crate::typed::prefix_end;
 use crate::typed::{AsKey, AsValue, DecodeError, EncodeError, Key, KeyBounds, KeyPrefix, KeyRange, Value};
 use crate::{BytesTable, Error, Range, SortedLoader, TypedEntry};
+use ledgerstone_core::typed::prefix_end;
 
 /// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
 ///

@@ -87,7 +87,30 @@ pub enum IndexKeys {
 /// The separator of fields unless another one is named.
 const TAB: u8 = b'\t';
 
+/// What computing the keys of an index needs, beside the values.
+#[doc(hidden)] // For the library, which keeps the indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum KeysNeed<'k> {
+    /// Nothing.
+    Nothing,
+    /// The feature `json`.
+    Json,
+    /// The function that is registered under this name.
+    Function(&'k str),
+}
+
 impl IndexKeys {
+    /// What computing the keys needs.
+    #[doc(hidden)] // For the library, which keeps the indexes.
+    #[must_use]
+    pub fn needs(&self) -> KeysNeed<'_> {
+        match self {
+            IndexKeys::Value | IndexKeys::Bytes { .. } | IndexKeys::Field { .. } => KeysNeed::Nothing,
+            IndexKeys::Json(_) => KeysNeed::Json,
+            IndexKeys::Extractor(name) => KeysNeed::Function(name),
+        }
+    }
+
     /// Calls `emit` with each index key of a record; for a registered function, and JSON without the feature, nothing.
     #[doc(hidden)] // For the library, which keeps the indexes.
     pub fn built_in(&self, value: &[u8], emit: &mut dyn FnMut(&[u8])) {

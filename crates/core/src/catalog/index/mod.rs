@@ -5,7 +5,7 @@ mod definition;
 #[cfg(feature = "json")]
 mod json;
 
-pub use definition::{IndexDef, IndexKeys};
+pub use definition::{IndexDef, IndexKeys, KeysNeed};
 #[cfg(feature = "json")]
 pub use json::{JsonKey, JsonNumber};
 

@@ -10,7 +10,7 @@
 
 use std::ops::Bound;
 
-use crate::typed::prefix_end;
+use ledgerstone_core::typed::prefix_end;
 
 /// How entries are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ledgerstone_disk::quoted;
 
-use ledgerstone_core::catalog::index::{IndexDef, IndexKeys as Keys, JSON};
+use ledgerstone_core::catalog::index::{IndexDef, JSON, KeysNeed};
 
 use crate::Error;
 use crate::catalog::TableInfo;
@@ -50,17 +50,17 @@ impl Extractors {
 
     /// What the catalog is to call the type of a new index's keys.
     pub(crate) fn key_type(&self, table: &TableInfo, def: &IndexDef) -> Result<Option<String>, Error> {
-        Ok(match def.keys() {
-            Keys::Extractor(name) => match self.by_name.get(name).and_then(|extractor| extractor.types) {
+        Ok(match def.keys().needs() {
+            KeysNeed::Function(name) => match self.by_name.get(name).and_then(|extractor| extractor.types) {
                 Some(types) => {
                     table.check_types(&types.key, &types.value)?;
                     Some(types.index_key.to_string())
                 }
                 None => None,
             },
-            Keys::Json(_) if !cfg!(feature = "json") => return Err(without_json(&table.name, def.name())),
-            Keys::Json(_) => Some(JSON.to_string()),
-            _ => Some(BYTES.to_string()),
+            KeysNeed::Json if !cfg!(feature = "json") => return Err(without_json(&table.name, def.name())),
+            KeysNeed::Json => Some(JSON.to_string()),
+            KeysNeed::Nothing => Some(BYTES.to_string()),
         })
     }
 }

@@ -6,13 +6,14 @@ use ledgerstone_disk::quoted;
 use ledgerstone_structures::Tree;
 use ledgerstone_txn::run_users_code;
 
-use ledgerstone_core::catalog::index::IndexKeys as Keys;
+use ledgerstone_core::catalog::index::{IndexKeys as Keys, KeysNeed};
 
 use super::entry::{Shape, Stored};
 use super::extractors::{BYTES, Extract, Extractors, without_json};
 use crate::catalog::{IndexEntry, TableInfo};
 use crate::error::{Error, TypeMismatch};
-use crate::typed::{TableTypes, TypeName, shown};
+use crate::typed::{TableTypes, TypeName};
+use ledgerstone_core::typed::shown;
 
 /// An index, with all that is needed to keep it and to read it.
 pub(crate) struct IndexTree {
@@ -89,10 +90,10 @@ impl IndexTree {
 
     /// X5.
     pub(crate) fn is_computable(&self) -> bool {
-        let is_there = match self.entry.def.keys() {
-            Keys::Extractor(_) => self.extract.is_some(),
-            Keys::Json(_) => cfg!(feature = "json"),
-            _ => true,
+        let is_there = match self.entry.def.keys().needs() {
+            KeysNeed::Function(_) => self.extract.is_some(),
+            KeysNeed::Json => cfg!(feature = "json"),
+            KeysNeed::Nothing => true,
         };
         is_there && self.mismatch.is_none()
     }

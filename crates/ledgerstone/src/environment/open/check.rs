@@ -15,7 +15,7 @@ use crate::catalog::{Entry, Extensions, StructureId, check_format, unknown};
 use crate::choice::Locking;
 use crate::config::Effective;
 use crate::inner::printable;
-use crate::typed::byte_count;
+use ledgerstone_core::typed::byte_count;
 
 /// Refuses a data file of another environment, or one that is older than the checkpoint that the control file names
 /// (O8). One whose first page cannot be read is not refused here.

@@ -3,9 +3,9 @@
 use std::ops::Bound;
 
 use crate::transaction::Sight;
-use crate::typed::prefix_end;
 use crate::typed::{KeyRange, TypeName};
 use crate::{BytesTable, Error, IndexDef, Range, Record};
+use ledgerstone_core::typed::prefix_end;
 
 /// An index of a table in a transaction. Made by [`BytesTable::index`]. It is owned, as its table is.
 #[derive(Clone)]
