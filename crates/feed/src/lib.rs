@@ -1,6 +1,6 @@
 //! What committed transactions have changed, and the log record by record. Programs use it as a part of the crate
-//! `ledgerstone` (feature `feed`), which shows it under its own name. What this crate shows beside that may change in any
-//! version.
+//! `ledgerstone` (feature `feed`), which shows it under its own name. What this crate shows beside that may change in
+//! any version.
 //!
 //! | module | its idea |
 //! | --- | --- |
