@@ -28,10 +28,11 @@
 //! D3. Repair changes a home page only if it is neither whole nor all zeros. A whole page, even an older one, and a
 //!     page that was never written are left to redo. Redo has their changes, because they were dirty at the last
 //!     checkpoint or became so later.
-//! D4. What is torn is made of 512-byte pieces of the copy and of what was there before, so its LSN field is the copy's
-//!     or an older one, and its page number its own, or zero where nothing was there before. A page with a younger LSN
-//!     than every copy was not torn by us, and neither was one with another page's number. An old copy would hide lost
-//!     changes, so the page is left as it is, to be found damaged.
+//! D4. What is torn is made of 512-byte pieces of the copy and of what was there before. So its LSN field is the copy's
+//!     or an older one, and the page number its own. If nothing was there before, all its pieces are zeros or the
+//!     copy's. A page with a younger LSN than every copy was not torn by us, and neither was one with another page's
+//!     number. An old copy would hide lost changes, so the page is left as it is, to be found damaged. (A repair by
+//!     `put_back` may be torn where another page stood. That page has to be repaired once more.)
 //! D5. Repair may be interrupted and repeated: slots do not change by it.
 //! D6. Before a home page is looked at, the data file is synced: a killed process may have left pages in the system's
 //!     cache only. A page that is whole there would be left alone here, by redo and by the next checkpoint, and go with
@@ -212,8 +213,9 @@ impl Cache {
         let mut home = Home { data, bytes: data.len()?, page_bytes: page_bytes as usize, start: 0, run: Vec::new() };
         for (id, (lsn, at)) in repair_find_copies(&area, page_bytes as usize) {
             let home_at = id.0 * u64::from(page_bytes);
-            if home.is_torn(id, home_at, lsn)? {
-                data.write_at(home_at, &area[at..at + page_bytes as usize])?;
+            let copy = &area[at..at + page_bytes as usize];
+            if home.is_torn(id, home_at, (lsn, copy))? {
+                data.write_at(home_at, copy)?;
                 restored.push(id);
             }
         }
@@ -289,7 +291,7 @@ struct Home<'a> {
 
 impl Home<'_> {
     /// Whether the home page is neither whole nor unwritten, and can have been torn by the write of the copy (D3, D4).
-    fn is_torn(&mut self, id: PageId, home_at: u64, copy_lsn: Lsn) -> Result<bool, BufferError> {
+    fn is_torn(&mut self, id: PageId, home_at: u64, (copy_lsn, copy): (Lsn, &[u8])) -> Result<bool, BufferError> {
         if home_at >= self.bytes {
             return Ok(false);
         }
@@ -311,7 +313,10 @@ impl Home<'_> {
         let is_whole = checksum::verify(home, id).is_ok();
         let is_ours = match u64_at(home, header::PAGE_ID) == id.0 {
             true => Lsn(u64_at(home, header::PAGE_LSN)) <= copy_lsn,
-            false => is_zero(&home[..PIECE_BYTES]),
+            // Nothing was there before: it has what the write brought, and zeros.
+            false => {
+                home.chunks(PIECE_BYTES).zip(copy.chunks(PIECE_BYTES)).all(|(home, copy)| is_zero(home) || home == copy)
+            }
         };
         Ok(!is_zero(home) && !is_whole && is_ours)
     }

@@ -296,8 +296,8 @@ fn one_at_a_time_needs_no_locks() {
     assert_eq!(read(&open()).unwrap(), before);
 }
 
-/// Two that changed one record, and were both interrupted, are undone together, the newest change first. One of them may
-/// be so large that it would be undone after the opening, and the next life may have locks.
+/// Two that changed one record, and were both interrupted, are undone together, the newest change first. One of them
+/// may be so large that it would be undone after the opening, and the next life may have locks.
 #[test]
 fn interrupted_transactions_that_no_locks_kept_apart_are_undone_in_the_order_of_the_log() {
     for next in [Locking::None, Locking::Hierarchical] {

@@ -210,6 +210,16 @@ fn everything_but_its_tables_can_be_used_at_once() {
         ControlFlow::Break(())
     });
     assert!(matches!(stopped, Err(Error::Cancelled)));
+    // What is called while somebody waits may call anything, and panic.
+    let called = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        env.wait_rolled_back_with(|_| -> ControlFlow<()> {
+            env.transact(|txn| txn.bytes("third")?.put(&key(1), b"from inside")).unwrap();
+            assert_eq!((env.rolling_back().len(), env.stat().unwrap().rollback_undone_count), (1, 0));
+            env.checkpoint().unwrap();
+            panic!("planned")
+        })
+    }));
+    assert!(called.is_err());
 
     gate.open();
     env.wait_rolled_back().unwrap();

@@ -136,7 +136,8 @@ fn a_restart_reads_the_log_of_a_loser_once_to_undo_it() {
 
 /// A cache that holds a few of the table's pages.
 fn small() -> Options {
-    options().cache_bytes(256 << 10).page_bytes(4096)
+    // It is the openings that are looked at.
+    options().cache_bytes(256 << 10).page_bytes(4096).restart_undo_bytes(u64::MAX)
 }
 
 #[test]

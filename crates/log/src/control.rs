@@ -9,7 +9,8 @@
 //!     16    16  environment id
 //!     32     8  generation: counts writes of slots; slot = generation % 2
 //!     40     4  page_bytes
-//!     44     4  flags: bit 0 the environment was closed in order; bit 1 the file of the positions of named feeds is there
+//!     44     4  flags: bit 0 the environment was closed in order; bit 1 the file of the positions of named feeds is
+//!               there; bit 2 no locks kept transactions apart
 //!     48     8  segment_bytes of the log
 //!     56     8  checkpoint_lsn: newest checkpoint record, 0 none
 //!     64     8  scan_lsn: where recovery begins to read
@@ -157,7 +158,9 @@ impl ControlState {
     pub fn of_a_copy(self) -> ControlState {
         let nothing = Lsn(0);
         let marks = ControlState { mark_lsn: nothing, newest_segment: nothing, durable_lsn: nothing, ..self };
-        ControlState { page_count: 0, redo_lsn: nothing, is_clean: false, has_feeds: false, ..marks }
+        // The log of the copy may be of a life that had no locks.
+        let flags = ControlState { is_clean: false, has_feeds: false, is_unlocked: true, ..marks };
+        ControlState { page_count: 0, redo_lsn: nothing, ..flags }
     }
 
     /// Where recovery begins to repeat changes.

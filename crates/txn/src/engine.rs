@@ -142,8 +142,8 @@ impl Engine {
     }
 
     /// Begins a transaction of the library's own, for which [`OWN_SLOT_COUNT`](crate::OWN_SLOT_COUNT) slots are kept.
-    /// Takes none of users' transactions. If all are taken, waits two seconds for one. Hold no latch, and not another of
-    /// these.
+    /// Takes none of users' transactions. If all are taken, waits two seconds for one. Hold no latch, and not another
+    /// of these.
     ///
     /// # Errors
     /// The environment has failed, or all slots stay taken.

@@ -24,7 +24,8 @@ use crate::{Engine, Txn};
 
 impl Txn {
     /// Prepares an adopted loser, which has called [`Txn::begin_undo`], to be rolled back beside other transactions. It
-    /// has changed only the trees of these roots. That takes `undo_bytes` of log, at most. Waits for nothing. To be called before any other transaction begins.
+    /// has changed only the trees of these roots. The rollback takes `undo_bytes` of log, at most. Waits for nothing. To
+    /// be called before any other transaction begins.
     ///
     /// `false` means that one of `locks` cannot be had. Nothing has changed then, and the loser has to be rolled back
     /// at once.

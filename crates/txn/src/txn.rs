@@ -393,7 +393,7 @@ impl Txn {
         self.engine.versions.look(at, self.writer.name(), space, key, image)
     }
 
-    /// The spilled writers that a snapshot does not see, without this transaction, and without those that are known not
+    /// The spilled writers that a snapshot does not see, without this transaction. Those are left out that are known not
     /// to have changed the tree of this root (of no page: any tree). Their changes to a page that was read before have
     /// to be undone with the log.
     #[inline]

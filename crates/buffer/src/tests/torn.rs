@@ -104,6 +104,10 @@ fn another_page_in_its_place_is_damage() {
     let mut first_write = page_image(30);
     first_write[..512].fill(0);
     check_repair(Some(first_write), &[(0, page_image(30))], Some(30));
+    // One that lost its first piece later has others than the copy.
+    let mut zeroed = page_image(50);
+    zeroed[..512].fill(0);
+    check_repair(Some(zeroed), &[(0, page_image(30))], None);
 }
 
 #[test]

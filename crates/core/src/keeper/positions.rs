@@ -190,6 +190,8 @@ impl Positions {
 /// Refuses a log that ends at `end`, before a position (N5), and a file that [`Positions::open`] would refuse. Writes
 /// nothing.
 ///
+/// Waits for the disk: see [what blocks](crate#what-blocks).
+///
 /// # Errors
 /// As [`Positions::open`]; [`Error::Corrupt`] if the log ends before a position.
 pub fn check_positions(disk: &dyn Disk, owner: Owner, is_there: bool, end: Lsn) -> Result<(), Error> {

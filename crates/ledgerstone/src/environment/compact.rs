@@ -267,7 +267,7 @@ impl Compaction<'_, '_> {
             Ok(())
         })?;
         for target in &mut targets {
-            // Without a lock: the pages of a table that was dropped since are anything. What is damaged is met at its turn.
+            // Without a lock: the pages of a table that was dropped since are anything. Damage is met at its turn.
             target.leaf_count = target.tree.estimated_leaf_count().unwrap_or(0);
         }
         Ok(targets)

@@ -168,6 +168,12 @@ pub fn of_environment(env: &Environment) -> Vec<Call> {
             assert!(env.effective().cache_bytes > 0);
             Ok(())
         }),
+        env_on("Environment::rolling_back", |env| {
+            assert!(env.rolling_back().is_empty());
+            Ok(())
+        }),
+        env_on("Environment::wait_rolled_back", |env| env.wait_rolled_back()),
+        env_on("Environment::wait_rolled_back_with", |env| env.wait_rolled_back_with(|_| ())),
         env_on("Environment::recovery_report", |env| {
             let _ = env.recovery_report();
             Ok(())

@@ -57,7 +57,8 @@ const OF_A_DIRECTORY: &str = "of a directory that nobody has open; refused if so
 const SAYS: &str = "says or keeps what the handle has, and asks nobody";
 
 /// Closures that are not called here, and why.
-const NOT_HANDED_IN: [(&str, &str); 3] = [
+const NOT_HANDED_IN: [(&str, &str); 4] = [
+    ("Environment::wait_rolled_back_with", "called beside a rollback only: put_off.rs"),
     ("Backup::repair_on", "`repair_with` calls it, on a directory"),
     ("Backup::restore_on", "`restore_with` calls it, on a directory"),
     ("Names::make", "not public outside of the library"),

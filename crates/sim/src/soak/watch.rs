@@ -55,8 +55,8 @@ const CREEPS: [Creep; 2] = [
 ];
 
 /// The median of the processor's time for a short transaction, in yards, may be so many hundredths of what it was. A
-/// machine that is busy elsewhere hardly makes it longer, unlike the time that passes. So this finds what takes twice as
-/// much work in the end.
+/// machine that is busy elsewhere hardly makes it longer, unlike the time that passes. So this finds what takes twice
+/// as much work in the end.
 const WORK_PERCENT_MAX: u64 = 175;
 
 /// How long something took, in buckets: 16 from each power of two nanoseconds to the next.

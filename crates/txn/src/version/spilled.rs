@@ -20,8 +20,9 @@
 //!     open, then by [`VersionStore::log_low`], which checkpoints read after the marks.
 //! L4. While a spilled writer stands here, ghosts stay ([`VersionStore::has_images`] says so of every key). A snapshot
 //!     that does not see its commit writes nothing, because only a look at the log tells what the writer has changed.
-//! L5. A writer that a restart has put off, to be rolled back later, is known to have changed these trees and no others.
-//!     Their bits stand here; any other writer has all. Who reads or purges in a tree without a bit passes it over.
+//! L5. A writer that a restart has put off, to be rolled back later, is known to have changed these trees and no
+//!     others. Their bits stand here; any other writer has all. Who reads or purges in a tree without a bit passes it
+//!     over.
 //! L6. A writer that was rolled back has no bit any more, so nobody asks for it again. It stands here until the
 //!     snapshots have closed that were open then, for its log only: a reader may be on its way through that.
 
@@ -228,9 +229,10 @@ impl VersionStore {
         if !self.has_spilled() {
             return Lsn(0);
         }
-        let others = self.spilled.iter().filter(|slot| !slot.is_rolled_back());
-        let commits = others.map(|slot| slot.status.load(SeqCst));
-        Lsn(commits.filter(|status| status & STATE_BITS == COMMITTED).map(|status| status >> 2).max().unwrap_or(0))
+        // The status first: whoever is rolled back has no tree's bit any more when it looks like a commit (L6).
+        let all = self.spilled.iter().map(|slot| (slot.status.load(SeqCst), slot));
+        let commits = all.filter(|(status, slot)| status & STATE_BITS == COMMITTED && !slot.is_rolled_back());
+        Lsn(commits.map(|(status, _)| status >> 2).max().unwrap_or(0))
     }
 
     /// The oldest record that the reader of a snapshot may still need to take a change back (L3). To be asked after the
