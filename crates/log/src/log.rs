@@ -352,7 +352,7 @@ impl Log {
                 Err(error) if is_again && error.is_not_found() => {}
                 removed => removed?,
             }
-            // F8. A sync that failed is not tried again and believed, but for want of space, which it had not begun with.
+            // F8. A sync that failed is not tried again and believed. One that had no space had not begun.
             self.disk.sync_dir(LOG_DIR).map_err(|error| match error.is_no_space() {
                 true => LogError::Disk(error),
                 false => self.explain(NoSegment::Unsure(error)),

@@ -6,7 +6,7 @@
 //!     any more. If one of them is not free, or finds no room, the loser is not rolled back later.
 //! A2. Snapshots that are opened meanwhile see the state before it. It is a spilled writer from the beginning
 //!     (`version/spilled.rs`), and its compensation records are changes like any other, in whichever order they come.
-//! A3. Room in the log for all of the rollback is reserved once more. What a compensation record has taken is given
+//! A3. Room in the log for what is left of the rollback is reserved once more. What a compensation record has taken is given
 //!     back from that, so that the rollback takes no more room from others than it needs.
 //! A4. Its slot says ABORTING and keeps its `first_lsn`, so the log stays from its first record on.
 //! A5. It may be left in the middle, between two updates, when the environment is closed. The log has all that the next
@@ -24,8 +24,8 @@ use crate::{Engine, Txn};
 
 impl Txn {
     /// Prepares an adopted loser, which has called [`Txn::begin_undo`], to be rolled back beside other transactions. It
-    /// has changed only the trees of these roots. The rollback takes `undo_bytes` of log, at most. Waits for nothing. To
-    /// be called before any other transaction begins.
+    /// has changed only the trees of these roots. The rollback takes `undo_bytes` of log, at most. Waits for nothing.
+    /// To be called before any other transaction begins.
     ///
     /// `false` means that one of `locks` cannot be had. Nothing has changed then, and the loser has to be rolled back
     /// at once.

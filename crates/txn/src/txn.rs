@@ -393,8 +393,8 @@ impl Txn {
         self.engine.versions.look(at, self.writer.name(), space, key, image)
     }
 
-    /// The spilled writers that a snapshot does not see, without this transaction. Those are left out that are known not
-    /// to have changed the tree of this root (of no page: any tree). Their changes to a page that was read before have
+    /// The spilled writers that a snapshot does not see, without this transaction. Those are left out that are known
+    /// not to have changed the tree of this root (of no page: any tree). Their changes to a page that was read before have
     /// to be undone with the log.
     #[inline]
     #[must_use]
