@@ -6,8 +6,8 @@
 //!     any more. If one of them is not free, or finds no room, the loser is not rolled back later.
 //! A2. Snapshots that are opened meanwhile see the state before it. It is a spilled writer from the beginning
 //!     (`version/spilled.rs`), and its compensation records are changes like any other, in whichever order they come.
-//! A3. Room in the log for what is left of the rollback is reserved once more. What a compensation record has taken is given
-//!     back from that, so that the rollback takes no more room from others than it needs.
+//! A3. Room in the log for what is left of the rollback is reserved once more. What a compensation record has taken is
+//!     given back from that, so that the rollback takes no more room from others than it needs.
 //! A4. Its slot says ABORTING and keeps its `first_lsn`, so the log stays from its first record on.
 //! A5. It may be left in the middle, between two updates, when the environment is closed. The log has all that the next
 //!     restart needs (B3 in `rollback.rs`).

@@ -394,8 +394,8 @@ impl Txn {
     }
 
     /// The spilled writers that a snapshot does not see, without this transaction. Those are left out that are known
-    /// not to have changed the tree of this root (of no page: any tree). Their changes to a page that was read before have
-    /// to be undone with the log.
+    /// not to have changed the tree of this root (of no page: any tree). Their changes to a page that was read before
+    /// have to be undone with the log.
     #[inline]
     #[must_use]
     pub fn unseen(&self, at: At, root: PageId) -> Unseen {
