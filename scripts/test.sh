@@ -88,6 +88,16 @@ step() { # name limit-in-seconds command...
 # The campaigns and the planted bugs share one build: with the feature `planted`, and no bug chosen.
 sim=(cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --)
 
+# What later steps run is built beside the first ones, on what these leave of the processors. A build that fails is told
+# by the step that needs it, which builds again.
+ahead() {
+  local idle=(nice -n 19)
+  ! command -v chrt >/dev/null || idle=(chrt --idle 0)
+  "${idle[@]}" cargo build --quiet --profile campaign -p ledgerstone-sim --features planted
+  "${idle[@]}" cargo build --quiet --release -p ledgerstone-cli
+}
+case " ${SKIP:-} " in *" tests "*) ;; *) ahead >"$logs/ahead.log" 2>&1 & esac
+
 step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
