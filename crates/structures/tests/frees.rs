@@ -1,5 +1,5 @@
-//! What a tree no longer needs comes back: emptied pages, dropped trees, large values. In bounded transactions, and never
-//! while somebody may still want it.
+//! What a tree no longer needs comes back: emptied pages, dropped trees, large values. In bounded transactions, and
+//! never while somebody may still want it.
 
 mod stack;
 
