@@ -445,3 +445,92 @@ fn it_is_put_off_where_leaves_are_locked_and_not_where_nothing_is() {
         assert_sound(&env, "with other locks");
     }
 }
+
+#[test]
+fn a_backup_beside_it_is_whole() {
+    use common::media::{backup, restore};
+    let (disk, state) = interrupted();
+    for at in [1, 40, 90] {
+        let (disk, backups) = (disk.snapshot(), SimDisk::new());
+        let gate = Gate::on(&disk, at);
+        let env = open(&disk);
+        assert!(gate.is_reached(&env), "at {at}");
+        let opens = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20)); // The backup may want the page that is being read.
+            gate.open();
+        });
+        backup(&env, &backups, false).unwrap();
+        let check = |backups: &SimDisk, what: &str| {
+            for undo_bytes in [0, u64::MAX] {
+                let (restored, _) = restore(backups, ledgerstone::RestoreTo::End, &[]).unwrap();
+                let env = tiny().restart_undo_bytes(undo_bytes).open_on(Arc::new(restored)).unwrap();
+                env.wait_rolled_back().unwrap();
+                assert!(read(&env).unwrap() == state, "{what}, at {at}");
+                assert_sound(&env, what);
+            }
+        };
+        check(&backups, "in the middle");
+        opens.join().unwrap();
+        env.wait_rolled_back().unwrap();
+        backup(&env, &backups, true).unwrap();
+        check(&backups, "afterwards");
+        let changed = env.damaged_pages().unwrap();
+        assert!(changed.is_empty());
+    }
+}
+
+#[test]
+fn a_snapshot_from_before_its_end_finds_the_log_that_it_needs() {
+    let (disk, _) = interrupted();
+    let gate = Gate::on(&disk, 1);
+    let env =
+        options().checkpoint_log_bytes(1 << 20).version_store_bytes(16 << 20).open_on(Arc::new(disk.clone())).unwrap();
+    let snapshot = env.snapshot().unwrap();
+    let seen = look(&snapshot);
+    gate.open();
+    env.wait_rolled_back().unwrap();
+    for n in 0..6000 {
+        env.transact(|txn| txn.bytes("other")?.put(&key(n % 20), &[n as u8; 400])).unwrap();
+    }
+    env.checkpoint().unwrap();
+    env.checkpoint().unwrap();
+    assert!(look(&snapshot) == seen);
+    drop(snapshot);
+    env.reclaim().unwrap();
+    env.checkpoint().unwrap();
+    assert_eq!(env.stat().unwrap().version_spilled_count, 0);
+}
+
+#[test]
+fn many_of_them_need_no_more_than_the_settings_give() {
+    let (disk, env) = base(options());
+    env.transact(|txn| (0..12).try_for_each(|n| txn.create_table(&format!("t{n}"))?.put(b"k", b"before"))).unwrap();
+    let open_ones: Vec<_> = (0..12)
+        .map(|n| {
+            let txn = env.begin().unwrap();
+            let table = txn.bytes(&format!("t{n}")).unwrap();
+            (0..50).for_each(|k| table.put(&key(k), &[n as u8; 300]).unwrap());
+            table.put(b"k", b"after").unwrap();
+            drop(table);
+            txn
+        })
+        .collect();
+    env.sync().unwrap();
+    disk.crash_now();
+    drop((open_ones, env));
+    for seed in 0..4 {
+        let disk = disk.after_crash(seed);
+        let gate = Gate::on(&disk, 3);
+        let reopens = options().transaction_count_max(1).lock_count_max(1024).thread_count_max(4);
+        let env = reopens.open_on(Arc::new(disk.clone())).unwrap();
+        assert_eq!(env.recovery_report().put_off_count, 12);
+        env.transact(|txn| txn.bytes("other")?.put(&key(1), b"in the meantime")).unwrap();
+        gate.open();
+        env.wait_rolled_back().unwrap();
+        for n in 0..12 {
+            let found = env.transact(|txn| txn.bytes(&format!("t{n}"))?.range(..)?.collect::<Result<Vec<_>, _>>());
+            assert_eq!(found.unwrap(), [(b"k".to_vec(), b"before".to_vec())]);
+        }
+        assert_sound(&env, "many");
+    }
+}

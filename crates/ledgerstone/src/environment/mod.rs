@@ -17,6 +17,7 @@ mod transact;
 mod verify;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
@@ -84,6 +85,24 @@ impl Clones {
     }
 }
 
+/// Starts a thread of the library's. When this returns, the thread has its slot, if there is one: the program's threads,
+/// which may be as many as there are slots and stay for ever, come behind it.
+fn start(env: &Arc<Inner>, name: &str, work: impl FnOnce(&Arc<Inner>) + Send + 'static) -> sync::JoinHandle<()> {
+    let has_looked = Arc::new(AtomicU32::new(0));
+    let (env, tell) = (Arc::clone(env), Arc::clone(&has_looked));
+    let thread = sync::spawn(name, move || {
+        let _ = env.engine.thread(); // Without one it asks again whenever it works.
+        tell.store(1, Release);
+        sync::futex_wake(&tell, 1);
+        drop(tell);
+        work(&env);
+    });
+    while has_looked.load(Acquire) == 0 {
+        sync::futex_wait(&has_looked, 0, None);
+    }
+    thread
+}
+
 impl std::fmt::Debug for Environment {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Environment").field("disk", &self.inner.handles.env.disk.describe()).finish()
@@ -103,17 +122,16 @@ impl Environment {
         if options.has_background_threads {
             env.engine.log.start_flusher();
             env.engine.cache.start_writer();
-            let keeper = Arc::clone(&env);
-            threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
+            // First: what it keeps from others is theirs as soon as it has ended.
+            if env.rollbacks.put_off_count() > 0 {
+                threads.push(start(&env, "rollback", |env| env.roll_back_put_off()));
+            }
+            threads.push(start(&env, "housekeeper", background::keep_house));
             for (no, worker) in env.workers.all.iter().enumerate() {
                 if let Some(period) = worker.work_period() {
-                    let (env, period_ns) = (Arc::clone(&env), sync::nanoseconds(period));
-                    threads.push(sync::spawn("keeper", move || background::keep_log(&env, no, period_ns)));
+                    let period_ns = sync::nanoseconds(period);
+                    threads.push(start(&env, "keeper", move |env| background::keep_log(env, no, period_ns)));
                 }
-            }
-            if env.rollbacks.put_off_count() > 0 {
-                let env = Arc::clone(&env);
-                threads.push(sync::spawn("rollback", move || env.roll_back_put_off()));
             }
             if let period_ms @ 1.. = env.effective.deadlock_period_ms {
                 let (env, period_ns) = (Arc::clone(&env), period_ms.saturating_mul(1_000_000));

@@ -14,8 +14,6 @@ use crate::Error;
 
 /// How often somebody who waits for the end is told how far it is.
 const TELL_NS: u64 = 100_000_000;
-/// How often the thread looks whether there is a slot for it.
-const SLOT_LOOK_NS: u64 = 10_000_000;
 
 /// A transaction that was open when the process was killed or the power failed, and is rolled back since the restart.
 /// Its tables are locked until it has ended.
@@ -188,7 +186,7 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         let over = Over(rollbacks);
         let waiting = std::mem::take(&mut *rollbacks.waiting.lock());
-        let mut goes_on = self.wait_for_thread_slot();
+        let mut goes_on = self.engine.thread().is_ok(); // It has its slot since before the open returned.
         for (no, loser) in waiting {
             if !goes_on || rollbacks.watch.check().is_err() {
                 loser.leave();
@@ -201,19 +199,6 @@ impl Inner {
             one.has_ended.store(goes_on, Release);
         }
         drop(over);
-    }
-
-    /// Waits until this thread has its slot: threads of the program's may have come first. False: it is stopped.
-    fn wait_for_thread_slot(&self) -> bool {
-        loop {
-            if self.engine.check().is_err() || self.rollbacks.watch.check().is_err() {
-                return false;
-            }
-            if self.engine.thread().is_ok() {
-                return true;
-            }
-            sync::sleep_ns(SLOT_LOOK_NS);
-        }
     }
 
     /// Waits until all of that is done, and asks `see` now and then whether to go on.
