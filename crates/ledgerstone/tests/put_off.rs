@@ -534,3 +534,27 @@ fn many_of_them_need_no_more_than_the_settings_give() {
         assert_sound(&env, "many");
     }
 }
+
+/// The second life without locks begins with a checkpoint, and still has to say that it has none.
+#[test]
+fn nothing_is_put_off_after_two_lives_without_locks() {
+    let unlocked = || options().locking(Locking::None);
+    let (mut disk, mut env) = base(unlocked());
+    for _ in 0..2 {
+        let txn = env.begin().unwrap();
+        change(&txn).unwrap();
+        env.sync().unwrap();
+        disk.crash_now();
+        drop((txn, env));
+        disk = disk.after_crash(5);
+        env = unlocked().open_on(Arc::new(disk.clone())).unwrap();
+    }
+    let txn = env.begin().unwrap();
+    change(&txn).unwrap();
+    env.sync().unwrap();
+    disk.crash_now();
+    drop((txn, env));
+    let env = open(&disk.after_crash(6));
+    assert_eq!((env.recovery_report().loser_count, env.recovery_report().put_off_count), (1, 0));
+    assert_eq!(env.transact(|txn| Ok(txn.bytes("big")?.range(..)?.count())).unwrap() as u64, COUNT);
+}

@@ -194,6 +194,7 @@ fn an_open_nested_top_action_is_undone_before_what_walks_through_it() {
     let (mut mover, mut writer) = (engine.begin().unwrap(), engine.begin().unwrap());
     let moved = mover.nested_top(|mover| {
         add(mover, SIGN, 0, 1)?;
+        mover.nested_top(|mover| add(mover, 1, 3, 0))?; // One that has ended inside leaves this one open.
         add_by(ADD_SOMEWHERE, &mut writer, SIGN + 1, 0, 5)?; // Who has found the page before.
         engine.log.flush()?;
         sim.crash_now();
