@@ -85,8 +85,8 @@ impl Clones {
     }
 }
 
-/// Starts a thread of the library's. When this returns, the thread has its slot, if there is one: the program's threads,
-/// which may be as many as there are slots and stay for ever, come behind it.
+/// Starts a thread of the library's. When this returns, the thread has its slot, if there is one. The program's threads
+/// may be as many as there are slots and stay for ever, and they come behind it.
 fn start(env: &Arc<Inner>, name: &str, work: impl FnOnce(&Arc<Inner>) + Send + 'static) -> sync::JoinHandle<()> {
     let has_looked = Arc::new(AtomicU32::new(0));
     let (env, tell) = (Arc::clone(env), Arc::clone(&has_looked));
