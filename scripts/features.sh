@@ -66,12 +66,16 @@ path = "$PWD/scripts/small/main.rs"
 [workspace]
 TOML
 small() {
-  cargo run --quiet --manifest-path "$small/Cargo.toml" --target-dir "$small/.." "$@" -- "$small/data"
+  cargo run --quiet --manifest-path "$small/Cargo.toml" --target-dir "$small/.." "$@" -- "$small/data" $step
 }
+step=
 small --features json
 small
 rm -rf "$small/data"
 mkdir "$small/data"
 small --features json
 small --no-default-features
-echo "without features: told what is missing"
+rm "$small/data/ledgerstone.toml"
+step=read
+small
+echo "without features: told what is missing, and the log is kept for feeds"
