@@ -339,7 +339,7 @@ mod tests {
     #[test]
     fn positions_survive_their_encoding_and_no_other_bytes_are_any() {
         let place = |n: u64| Place { position: Lsn(n), low: Lsn(n - 1) };
-        let places: ByName<str, _> = [("a".to_string(), place(5)), ("ö b".to_string(), place(1 << 40))].into();
+        let places = ByName::from_iter([("a", place(5)), ("ö b", place(1 << 40))]);
         let bytes = encode(OWNED, &places);
         assert_eq!(decode(&bytes), Some((OWNED, places)));
         for at in 0..bytes.len() {
@@ -357,7 +357,8 @@ mod tests {
         let place = Place { position: Lsn(2), low: Lsn(1) };
         let entry_bytes = 2 + 255 + 8 + 8;
         let count = (BYTES_MAX as usize - 44) / entry_bytes;
-        let mut places: ByName<str, _> = (0..count).map(|n| (format!("{n:0255}"), place)).collect();
+        let names: Vec<String> = (0..count).map(|n| format!("{n:0255}")).collect();
+        let mut places: ByName<str, _> = names.iter().map(|name| (name.as_str(), place)).collect();
         write(&disk, OWNED, &places).unwrap();
         let read = || {
             let file = disk.open(FEEDS, Open::READ).unwrap();
@@ -368,7 +369,7 @@ mod tests {
         let bytes = read();
         assert!((BYTES_MAX - entry_bytes as u64..=BYTES_MAX).contains(&(bytes.len() as u64)));
         assert_eq!(decode(&bytes).unwrap().1.len(), count);
-        places.insert(format!("{count:0255}"), place);
+        places.insert(&format!("{count:0255}"), place);
         let refused = write(&disk, OWNED, &places);
         assert!(matches!(refused, Err(Error::TooManyFeeds { bytes_max: BYTES_MAX })), "{refused:?}");
         assert!(read() == bytes, "the file is as it was");
@@ -377,7 +378,7 @@ mod tests {
 
     #[test]
     fn golden_bytes_of_a_position() {
-        let places = [("f".to_string(), Place { position: Lsn(0x1122), low: Lsn(0x33) })].into();
+        let places = ByName::from_iter([("f", Place { position: Lsn(0x1122), low: Lsn(0x33) })]);
         let bytes = encode(OWNED, &places);
         assert_eq!(bytes[..16], *b"LSTNFEED\x02\0\0\0\x01\0\0\0");
         assert_eq!((&bytes[16..32], &bytes[32..40]), (&[3; 16][..], &[9, 8, 0, 0, 0, 0, 0, 0][..]));
