@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh python
-crates_max=14
+crates_max=11
 
 tree=$(cargo tree --locked -p ledgerstone -e normal,build --prefix none --format '{p}' | sed 's/ (\*)$//' | sort -u)
 external=$(grep -v '^ledgerstone' <<<"$tree")
