@@ -6,7 +6,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh python
-crates_max=14
+crates_max=11
 
 tree=$(cargo tree --locked -p ledgerstone -e normal,build --prefix none --format '{p}' | sed 's/ (\*)$//' | sort -u)
 external=$(grep -v '^ledgerstone' <<<"$tree")
@@ -66,12 +66,16 @@ path = "$PWD/scripts/small/main.rs"
 [workspace]
 TOML
 small() {
-  cargo run --quiet --manifest-path "$small/Cargo.toml" --target-dir "$small/.." "$@" -- "$small/data"
+  cargo run --quiet --manifest-path "$small/Cargo.toml" --target-dir "$small/.." "$@" -- "$small/data" $step
 }
+step=
 small --features json
 small
 rm -rf "$small/data"
 mkdir "$small/data"
 small --features json
 small --no-default-features
-echo "without features: told what is missing"
+rm "$small/data/ledgerstone.toml"
+step=read
+small
+echo "without features: told what is missing, and the log is kept for feeds"

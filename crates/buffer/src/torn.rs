@@ -55,8 +55,7 @@ use crate::error::BufferError;
 use ledgerstone_disk::{AlignedBuf, DiskErrorKind, DiskFile};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, checksum, header};
-use ledgerstone_region::Mutex;
-use std::collections::BTreeMap;
+use ledgerstone_region::{ByNumber, Mutex};
 use std::sync::Arc;
 
 const MAGIC: [u8; 8] = *b"LSTDWRIT";
@@ -258,12 +257,12 @@ fn keep_durable(file: &dyn DiskFile, header: Option<&[u8]>, page_bytes: usize) -
 }
 
 /// Where the youngest whole copy of each page is.
-fn repair_find_copies(area: &[u8], page_bytes: usize) -> BTreeMap<PageId, (Lsn, usize)> {
-    let mut copies = BTreeMap::new();
+fn repair_find_copies(area: &[u8], page_bytes: usize) -> ByNumber<PageId, (Lsn, usize)> {
+    let mut copies = ByNumber::new();
     let slots = area.get(LANES_AT as usize..).unwrap_or(&[]).chunks_exact(page_bytes);
     for (no, slot) in slots.enumerate() {
         if let Some((id, lsn)) = copy_identity(slot)
-            && copies.get(&id).is_none_or(|&(other, _)| other < lsn)
+            && copies.get(id).is_none_or(|&(other, _)| other < lsn)
         {
             copies.insert(id, (lsn, LANES_AT as usize + no * page_bytes));
         }

@@ -9,6 +9,8 @@
 //! D5. A block of Rust is compiled. The page is a doc comment of the file that [`COMPILED`] names, or a test in it
 //!     compares the page with what it compiles.
 //! D6. No line has more than 120 columns, but for rows of tables and lines of blocks.
+//! D7. Each file and folder that `ARCHITECTURE.md` names is there. A paragraph that begins with a crate and its folder
+//!     names files of that crate. Elsewhere a name is the end of a path, in which `crates/` and `src/` may be left out.
 #![allow(missing_docs)]
 
 use std::path::{Path, PathBuf};
@@ -280,4 +282,62 @@ fn no_line_of_a_page_is_wider_than_120_columns() {
         }
     }
     assert!(wide.is_empty(), "{wide:#?}");
+}
+
+/// Each path of the repository that D7 knows, as it is and without `crates/` and `src/`.
+fn paths() -> Vec<String> {
+    fn add(dir: &Path, all: &mut Vec<String>) {
+        for entry in std::fs::read_dir(dir).unwrap() {
+            let path = entry.unwrap().path();
+            let name = path.strip_prefix(ROOT).unwrap().display().to_string();
+            if path.is_dir() {
+                add(&path, all);
+            }
+            let name = if path.is_dir() { name + "/" } else { name };
+            if let Some((of, rest)) = name.strip_prefix("crates/").and_then(|name| name.split_once("/src/")) {
+                all.push(format!("{of}/{rest}"));
+            }
+            all.push(name);
+        }
+    }
+    let mut all: Vec<String> = ["CONTRIBUTING.md", "SECURITY.md", "README.md", "Cargo.toml", "deny.toml", "Makefile"]
+        .map(str::to_string)
+        .into();
+    for dir in ["crates", "docs", "examples", "fuzz", "scripts", "data"] {
+        add(&Path::new(ROOT).join(dir), &mut all);
+    }
+    all
+}
+
+/// The files and folders that a paragraph names: what ends like a file of ours, and names in backticks that end with a
+/// slash.
+fn named_in(paragraph: &str) -> Vec<String> {
+    let is_of_path = |c: char| c.is_ascii_alphanumeric() || "_-./".contains(c);
+    let in_ticks: Vec<&str> = paragraph.split('`').skip(1).step_by(2).collect();
+    let is_folder = |word: &&str| word.ends_with('/') && word.chars().all(is_of_path);
+    let is_file = |word: &&str| [".rs", ".md", ".sh", ".toml"].iter().any(|end| word.len() > 3 && word.ends_with(end));
+    let words = paragraph.split(|c| !is_of_path(c)).map(|word| word.trim_end_matches('.'));
+    words.filter(is_file).chain(in_ticks.into_iter().filter(is_folder)).map(str::to_string).collect()
+}
+
+#[test]
+fn what_the_architecture_names_is_there() {
+    let (paths, text) = (paths(), std::fs::read_to_string(Path::new(ROOT).join("ARCHITECTURE.md")).unwrap());
+    let (mut count, mut missing) = (0, Vec::new());
+    for paragraph in text.split("\n\n") {
+        let of = paragraph.strip_prefix("**").and_then(|rest| rest.split_once("** (`crates/")?.1.split_once('`'));
+        for name in named_in(paragraph) {
+            let is_there = |path: &String| {
+                let is_end = path.strip_suffix(&name).is_some_and(|before| before.is_empty() || before.ends_with('/'));
+                let is_in = of.is_none_or(|(of, _)| path.starts_with(&format!("crates/{of}/"))) || *path == name;
+                is_end && is_in
+            };
+            count += 1;
+            if !paths.iter().any(is_there) {
+                missing.push(format!("{name}, in: {}", paragraph.lines().next().unwrap_or_default()));
+            }
+        }
+    }
+    assert!(count > 100, "{count} names");
+    assert!(missing.is_empty(), "{missing:#?}");
 }

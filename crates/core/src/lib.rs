@@ -20,7 +20,10 @@
 //!
 //! # What blocks
 //!
-//! The crate `ledgerstone` says what its calls may wait for. Those here that wait for the disk say so.
+//! All calls are synchronous. Those that wait for the disk say so: they return when the files are read, written or
+//! synced. [`base::Base::latch`] waits for the thread that has the latch. Nothing here waits for locks of tables.
+//! Programs call this crate through the library only, whose page says
+//! [what the calls of `ledgerstone` wait for](../ledgerstone/index.html#what-blocks).
 #![forbid(unsafe_code)]
 
 pub mod base;

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use rustix::io::Errno;
-
 use crate::quoted;
+use crate::sys::Errno;
 
 /// A call on a disk or a file that did not succeed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -64,7 +63,7 @@ impl DiskError {
 
     /// The file system does not know such calls at all, or has no server for them.
     pub fn is_unsupported(&self) -> bool {
-        let unknown = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP].map(Errno::raw_os_error);
+        let unknown = [libc::ENOLCK, libc::ENOSYS, libc::EOPNOTSUPP];
         matches!(self.kind, DiskErrorKind::Io(number) if unknown.contains(&number))
     }
 
@@ -90,13 +89,13 @@ impl DiskError {
 
     pub(crate) fn os(path: &str, operation: &'static str, errno: Errno) -> DiskError {
         let kind = match errno {
-            Errno::NOSPC | Errno::DQUOT => DiskErrorKind::NoSpace,
-            Errno::NOENT | Errno::NOTDIR => DiskErrorKind::NotFound,
-            Errno::EXIST => DiskErrorKind::Exists,
-            Errno::ACCESS | Errno::PERM => DiskErrorKind::Permission,
-            Errno::ROFS => DiskErrorKind::ReadOnlyFs,
-            Errno::ISDIR | Errno::NXIO => DiskErrorKind::NotRegular,
-            other => DiskErrorKind::Io(other.raw_os_error()),
+            libc::ENOSPC | libc::EDQUOT => DiskErrorKind::NoSpace,
+            libc::ENOENT | libc::ENOTDIR => DiskErrorKind::NotFound,
+            libc::EEXIST => DiskErrorKind::Exists,
+            libc::EACCES | libc::EPERM => DiskErrorKind::Permission,
+            libc::EROFS => DiskErrorKind::ReadOnlyFs,
+            libc::EISDIR | libc::ENXIO => DiskErrorKind::NotRegular,
+            other => DiskErrorKind::Io(other),
         };
         DiskError::new(path, operation, kind)
     }

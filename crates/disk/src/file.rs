@@ -9,19 +9,17 @@
 //! does not know it gets a write and an `fdatasync`. Interrupted and short calls are continued until all bytes are
 //! through.
 
-use std::fs::File;
-use std::io::IoSlice;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-
-use rustix::fs::{FallocateFlags, FileType, Mode, OFlags};
-use rustix::io::{Errno, ReadWriteFlags};
 
 use crate::aligned::AlignedBuf;
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
 use crate::error::{DiskError, DiskErrorKind};
 use crate::file_lock::Kind;
+use crate::sys::{self, Errno, errno, retry};
 
 /// Offset, length and memory of direct I/O are multiples of this; devices with larger blocks answer `EINVAL`, and the
 /// ordinary descriptor takes over.
@@ -53,7 +51,7 @@ impl Directory {
     }
 
     fn std_error(&self, path: &str, operation: &'static str, error: &std::io::Error) -> DiskError {
-        DiskError::os(&self.name(path), operation, Errno::from_io_error(error).unwrap_or(Errno::IO))
+        DiskError::os(&self.name(path), operation, errno(error))
     }
 }
 
@@ -62,29 +60,30 @@ impl Disk for Directory {
         let full = self.full(path);
         let name = self.name(path);
         // NONBLOCK: to open a pipe would wait for somebody at its other end. Regular files do not know it.
-        let mut flags = OFlags::CLOEXEC | OFlags::NONBLOCK;
-        flags |= if how.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let mut flags = libc::O_NONBLOCK;
         if how.create_new {
-            flags |= OFlags::CREATE | OFlags::EXCL;
+            flags |= libc::O_CREAT | libc::O_EXCL;
         } else if how.create {
-            flags |= OFlags::CREATE;
+            flags |= libc::O_CREAT;
         }
-        let mode = Mode::from_raw_mode(0o666);
-        let open = |flags| retry(|| rustix::fs::open(&full, flags, mode)).map(File::from);
-        let opened = match if how.direct { open(flags | OFlags::DIRECT) } else { Err(Errno::INVAL) } {
+        let open = |flags| {
+            let mut options = OpenOptions::new();
+            retry(|| options.read(true).write(!how.read_only).custom_flags(flags).open(&full))
+        };
+        let opened = match if how.direct { open(flags | libc::O_DIRECT) } else { Err(libc::EINVAL) } {
             Ok(file) => Ok((file, true)),
             // Refused for O_DIRECT: some kernels have made the file by then, so a second try may not be exclusive.
-            Err(Errno::INVAL) if how.direct && how.create_new => match open(flags) {
-                Err(Errno::EXIST) => open(flags & !OFlags::EXCL).map(|file| (file, false)),
+            Err(libc::EINVAL) if how.direct && how.create_new => match open(flags) {
+                Err(libc::EEXIST) => open(flags & !libc::O_EXCL).map(|file| (file, false)),
                 other => other.map(|file| (file, false)),
             },
-            Err(Errno::INVAL) => open(flags).map(|file| (file, false)),
+            Err(libc::EINVAL) => open(flags).map(|file| (file, false)),
             Err(other) => Err(other),
         };
         let (file, direct) = opened.map_err(|e| DiskError::os(&name, "open", e))?;
         check_regular(&file, &name, "open")?;
         let no_dsync = AtomicBool::new(self.1 == SyncMethod::Fdatasync);
-        Ok(Arc::new(OsFile { name, file, direct, ordinary: OnceLock::new(), no_dsync }))
+        Ok(Arc::new(OsFile { name, file, read_only: how.read_only, direct, ordinary: OnceLock::new(), no_dsync }))
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
@@ -165,7 +164,7 @@ fn sync_name_of(directory: &Path) -> Result<(), DiskError> {
     match sync_directory(above) {
         // A user who may use a directory there and not read it cannot sync it, and a file system that is only read has
         // nothing to sync.
-        Err(Errno::ACCESS | Errno::ROFS) => Ok(()),
+        Err(libc::EACCES | libc::EROFS) => Ok(()),
         synced => synced.map_err(|e| DiskError::os(&above.display().to_string(), "sync directory", e)),
     }
 }
@@ -173,6 +172,7 @@ fn sync_name_of(directory: &Path) -> Result<(), DiskError> {
 struct OsFile {
     name: String,
     file: File,
+    read_only: bool,
     /// `file` was opened with `O_DIRECT`.
     direct: bool,
     /// The second descriptor of a direct file, for ranges that are not aligned. Opened when first needed.
@@ -184,27 +184,17 @@ struct OsFile {
 /// Refuses what is open under the name of a file and is not a file. Reads and writes of a pipe or a device may wait for
 /// ever, or promise what they do not keep.
 pub(crate) fn check_regular(file: &File, name: &str, operation: &'static str) -> Result<(), DiskError> {
-    let there = rustix::fs::fstat(file).map_err(|e| DiskError::os(name, operation, e))?;
-    match FileType::from_raw_mode(there.st_mode) {
-        FileType::RegularFile => Ok(()),
-        _ => Err(DiskError::new(name, operation, DiskErrorKind::NotRegular)),
+    let there = file.metadata().map_err(|e| DiskError::os(name, operation, errno(&e)))?;
+    match there.is_file() {
+        true => Ok(()),
+        false => Err(DiskError::new(name, operation, DiskErrorKind::NotRegular)),
     }
 }
 
 fn sync_directory(path: &Path) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let fd = retry(|| rustix::fs::open(path, flags, Mode::empty()))?;
-    rustix::fs::fsync(&fd)
-}
-
-/// Calls again what a signal has interrupted.
-fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
-    loop {
-        match call() {
-            Err(Errno::INTR) => {}
-            other => return other,
-        }
-    }
+    let mut options = OpenOptions::new();
+    let directory = retry(|| options.read(true).custom_flags(libc::O_DIRECTORY).open(path))?;
+    directory.sync_all().map_err(|error| errno(&error))
 }
 
 impl OsFile {
@@ -227,15 +217,15 @@ impl OsFile {
         // By the descriptor, not by the name: the file may have been renamed since.
         use std::os::fd::AsRawFd;
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let access = rustix::fs::fcntl_getfl(&self.file)? & OFlags::RWMODE;
-        let file = File::from(rustix::fs::open(path, access | OFlags::CLOEXEC, Mode::empty())?);
+        let mut options = OpenOptions::new();
+        let file = retry(|| options.read(true).write(!self.read_only).open(&path))?;
         Ok(self.ordinary.get_or_init(|| file))
     }
 
     fn read_all(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<(), ReadFailure> {
         let mut done = 0;
         while done < buf.len() {
-            match retry(|| rustix::io::pread(file, &mut buf[done..], offset + done as u64)) {
+            match retry(|| file.read_at(&mut buf[done..], offset + done as u64)) {
                 Ok(0) => return Err(ReadFailure::Short),
                 Ok(count) => done += count,
                 Err(errno) => return Err(ReadFailure::Os(errno)),
@@ -251,21 +241,21 @@ impl OsFile {
             let rest = &bytes[done..];
             let at = offset + done as u64;
             let written = if durable_call {
-                retry(|| rustix::io::pwritev2(file, &[IoSlice::new(rest)], at, ReadWriteFlags::DSYNC))
+                retry(|| sys::write_durable(file, at, rest))
             } else {
-                retry(|| rustix::io::pwrite(file, rest, at))
+                retry(|| file.write_at(rest, at))
             };
             match written {
-                Ok(0) => return Err(Errno::IO),
+                Ok(0) => return Err(libc::EIO),
                 Ok(count) => done += count,
-                Err(Errno::OPNOTSUPP | Errno::NOSYS) if durable_call => {
+                Err(libc::EOPNOTSUPP | libc::ENOSYS) if durable_call => {
                     self.no_dsync.store(true, Ordering::Relaxed);
                     return self.write_all(file, offset, bytes, durable);
                 }
                 Err(errno) => return Err(errno),
             }
         }
-        if durable && !durable_call { retry(|| rustix::fs::fdatasync(file)) } else { Ok(()) }
+        if durable && !durable_call { retry(|| file.sync_data()) } else { Ok(()) }
     }
 
     fn write(&self, operation: &'static str, offset: u64, bytes: &[u8], durable: bool) -> Result<(), DiskError> {
@@ -280,7 +270,7 @@ impl OsFile {
                 self.write_all(&self.file, offset, &AlignedBuf::from_slice(bytes), durable)
             };
             match written {
-                Err(Errno::INVAL) => {}
+                Err(libc::EINVAL) => {}
                 other => return other.map_err(fail),
             }
         }
@@ -311,7 +301,7 @@ impl DiskFile for OsFile {
             };
             match read {
                 // Also the answer to a continuation that began at an odd end of file: the ordinary way knows.
-                Err(ReadFailure::Os(Errno::INVAL)) => {}
+                Err(ReadFailure::Os(libc::EINVAL)) => {}
                 other => return other.map_err(fail),
             }
         }
@@ -328,35 +318,34 @@ impl DiskFile for OsFile {
     }
 
     fn sync(&self) -> Result<(), DiskError> {
-        retry(|| rustix::fs::fdatasync(&self.file)).map_err(|e| DiskError::os(&self.name, "sync", e))
+        retry(|| self.file.sync_data()).map_err(|e| DiskError::os(&self.name, "sync", e))
     }
 
     fn settle(&self) -> Result<(), DiskError> {
-        match retry(|| rustix::fs::fdatasync(&self.file)) {
+        match retry(|| self.file.sync_data()) {
             // A file system that has no sync has nothing that could be written.
-            Ok(()) | Err(Errno::INVAL | Errno::ROFS) => {}
+            Ok(()) | Err(libc::EINVAL | libc::EROFS) => {}
             Err(errno) => return Err(DiskError::os(&self.name, "sync", errno)),
         }
         // After a sync that failed in an earlier life the system may call clean what never reached the device. Direct
         // reads come from the device; others do once nothing is cached.
         if !self.direct {
-            // Advice: it may be refused.
-            let _ = rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed);
+            sys::drop_cached(&self.file);
         }
         Ok(())
     }
 
     fn len(&self) -> Result<u64, DiskError> {
-        let stat = rustix::fs::fstat(&self.file).map_err(|e| DiskError::os(&self.name, "length", e))?;
-        Ok(stat.st_size as u64)
+        let there = self.file.metadata().map_err(|e| DiskError::os(&self.name, "length", errno(&e)))?;
+        Ok(there.len())
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {
         if len == 0 {
             return Ok(());
         }
-        match retry(|| rustix::fs::fallocate(&self.file, FallocateFlags::empty(), offset, len)) {
-            Err(Errno::OPNOTSUPP | Errno::NOSYS) => {
+        match retry(|| sys::allocate(&self.file, offset, len)) {
+            Err(libc::EOPNOTSUPP | libc::ENOSYS) => {
                 // No such call here: bytes past the end are taken by writing them; a hole before the end stays one.
                 let zeros = AlignedBuf::new(ZERO_BYTES);
                 let mut at = self.len()?.max(offset);
@@ -373,7 +362,7 @@ impl DiskFile for OsFile {
     }
 
     fn set_len(&self, len: u64) -> Result<(), DiskError> {
-        retry(|| rustix::fs::ftruncate(&self.file, len)).map_err(|errno| self.error("set length", len, errno))
+        retry(|| self.file.set_len(len)).map_err(|errno| self.error("set length", len, errno))
     }
 
     fn name(&self) -> &str {

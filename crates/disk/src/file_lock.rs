@@ -7,17 +7,15 @@
 //! The lock is its taker's: the children of a fork have no part in it (`held.rs`), and the parent gives it back
 //! whatever copies there are.
 
-use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::fs::{OpenOptions, TryLockError};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-
-use rustix::fs::{FlockOperation, Mode, OFlags};
-use rustix::io::Errno;
 
 use crate::disk::DiskLock;
 use crate::error::{DiskError, DiskErrorKind};
 use crate::file::check_regular;
 use crate::held::at_work;
+use crate::sys::errno;
 
 /// Whom a lock keeps out.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -41,23 +39,20 @@ struct FileLock {
 }
 
 pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLock>, DiskError> {
-    let (access, operation) = match kind {
-        Kind::Exclusive => (OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive),
-        Kind::Shared => (OFlags::RDONLY, FlockOperation::NonBlockingLockShared),
-    };
-    // Opening a pipe does not wait; regular files do not know it.
-    let flags = access | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    let is_exclusive = kind == Kind::Exclusive;
+    let failed = |error: std::io::Error| DiskError::os(name, "lock", errno(&error));
     let work = at_work();
-    let fd = rustix::fs::open(path, flags, Mode::from_raw_mode(0o666)).map_err(|e| DiskError::os(name, "lock", e))?;
-    let file = File::from(fd);
+    // Opening a pipe does not wait; regular files do not know it.
+    let mut options = OpenOptions::new();
+    options.read(true).write(is_exclusive).create(is_exclusive).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path).map_err(failed)?;
     check_regular(&file, name, "lock")?;
-    let there = file.metadata().map_err(|e| {
-        DiskError::new(name, "lock", DiskErrorKind::Io(e.raw_os_error().unwrap_or(Errno::IO.raw_os_error())))
-    })?;
-    match rustix::fs::flock(&file, operation) {
+    let there = file.metadata().map_err(failed)?;
+    // These are `flock`, which `every_disk.rs` tests against one of another program.
+    match if is_exclusive { file.try_lock() } else { file.try_lock_shared() } {
         Ok(()) => {}
-        Err(Errno::AGAIN | Errno::ACCESS) => return Err(DiskError::new(name, "lock", DiskErrorKind::Locked)),
-        Err(other) => return Err(DiskError::os(name, "lock", other)),
+        Err(TryLockError::WouldBlock) => return Err(DiskError::new(name, "lock", DiskErrorKind::Locked)),
+        Err(TryLockError::Error(error)) => return Err(failed(error)),
     }
     let (id, process, number) = ((there.dev(), there.ino()), std::process::id(), work.keep(file));
     Ok(Box::new(FileLock { name: name.to_owned(), path: path.to_owned(), id, process, number }))
@@ -72,7 +67,7 @@ impl DiskLock for FileLock {
         match std::fs::metadata(&self.path) {
             Ok(there) => Ok((there.dev(), there.ino()) == self.id),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(DiskError::os(&self.name, "look up", Errno::from_io_error(&error).unwrap_or(Errno::IO))),
+            Err(error) => Err(DiskError::os(&self.name, "look up", errno(&error))),
         }
     }
 }
@@ -84,7 +79,7 @@ impl Drop for FileLock {
         // A child that has a copy after all only closes it. Closing alone would not do for the parent, whose children
         // may have copies.
         if self.process == std::process::id() {
-            let _ = rustix::fs::flock(&file, FlockOperation::NonBlockingUnlock);
+            let _ = file.unlock();
         }
     }
 }

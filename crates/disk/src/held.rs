@@ -89,7 +89,7 @@ impl Drop for AtWork {
     }
 }
 
-#[allow(unsafe_code)] // All that there is in this crate.
+#[allow(unsafe_code)] // With `sys.rs`, all that there is in this crate.
 fn at_fork() -> std::io::Result<()> {
     // Each may be called twice at one fork; the second call finds nothing to do.
     extern "C" fn before() {

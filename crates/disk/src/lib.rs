@@ -43,6 +43,7 @@ mod read_only;
 mod shown;
 #[cfg(any(test, feature = "simulated"))]
 mod sim;
+mod sys;
 
 pub use aligned::{ALIGNMENT_BYTES, AlignedBuf};
 pub use disk::{Disk, DiskFile, DiskLock, Open};

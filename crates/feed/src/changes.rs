@@ -35,8 +35,6 @@
 //!     where the pin keeps them. They are read again at the commit, which then comes in parts. Held are the changes of
 //!     the catalog, whatever they take (they come in parts, too), and which records a transaction took back.
 
-use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -44,7 +42,7 @@ use ledgerstone_disk::Disk;
 use ledgerstone_log::{Backwards, ControlFile, LogPin, Record, RecordKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::sync;
+use ledgerstone_region::{ByNumber, sync};
 use ledgerstone_txn::FLAG_UPKEEP;
 
 use ledgerstone_core::Error;
@@ -71,7 +69,7 @@ pub struct ChangeFeed {
     cursor: ledgerstone_log::LogReader,
     /// Behind the last commit that was shown or passed over.
     position: Lsn,
-    open: BTreeMap<Xid, Open>,
+    open: ByNumber<Xid, Open>,
     /// Bytes that those hold, and the most (C6).
     held_bytes: usize,
     held_bytes_max: usize,
@@ -192,7 +190,7 @@ impl ChangeFeed {
             env: Arc::clone(env),
             cursor: ledgerstone_log::LogReader::new(log, position)?,
             position,
-            open: BTreeMap::new(),
+            open: ByNumber::new(),
             held_bytes: 0,
             held_bytes_max,
             delivery: None,
@@ -348,14 +346,14 @@ impl ChangeFeed {
         if xid == Xid(0) {
             return Ok(());
         }
-        if !self.open.contains_key(&xid) {
+        if !self.open.contains(xid) {
             let open = self.begin(record, false)?;
             self.held_bytes += open.held_bytes();
             self.open.insert(xid, open);
         }
         let is_commit = record.kind() == RecordKind::Commit;
         if is_commit || record.kind() == RecordKind::End {
-            let open = self.open.remove(&xid).unwrap_or_default();
+            let open = self.open.remove(xid).unwrap_or_default();
             self.held_bytes -= open.held_bytes();
             self.needs.ended(open.first, record.end());
             if is_commit && open.first != Lsn(0) && view.flags() & FLAG_UPKEEP == 0 {
@@ -364,7 +362,7 @@ impl ChangeFeed {
             }
             return Ok(());
         }
-        if let Some(open) = self.open.get_mut(&xid)
+        if let Some(open) = self.open.get_mut(xid)
             && open.first != Lsn(0)
         {
             let before = open.held_bytes();
@@ -424,7 +422,7 @@ impl ChangeFeed {
     /// position included (C2): the names there. Says where the first of the transactions began that were met.
     fn rewind_names(&mut self, cursor: &mut ledgerstone_log::LogReader, upto: Lsn) -> Result<Lsn, Error> {
         let mut begun = self.position;
-        let mut open: BTreeMap<Xid, Open> = BTreeMap::new();
+        let mut open: ByNumber<Xid, Open> = ByNumber::new();
         let mut committed: Vec<Open> = Vec::new();
         while cursor.position() < upto
             && let Some(record) = cursor.next()?
@@ -433,22 +431,22 @@ impl ChangeFeed {
             if xid == Xid(0) {
                 continue;
             }
-            let there = match open.entry(xid) {
-                Entry::Occupied(there) => there.into_mut(),
-                Entry::Vacant(place) => {
-                    let there = place.insert(self.begin(&record, true)?);
-                    if there.first != Lsn(0) {
-                        begun = begun.min(there.first);
-                    }
-                    there
+            if !open.contains(xid) {
+                let new = self.begin(&record, true)?;
+                if new.first != Lsn(0) {
+                    begun = begun.min(new.first);
                 }
-            };
+                open.insert(xid, new);
+            }
             match record.kind() {
-                RecordKind::Commit => committed.extend(open.remove(&xid).filter(|open| !open.catalog.is_empty())),
-                RecordKind::End => drop(open.remove(&xid)),
+                RecordKind::Commit => committed.extend(open.remove(xid).filter(|open| !open.catalog.is_empty())),
+                RecordKind::End => drop(open.remove(xid)),
                 // One whose beginning is gone is passed over, going forward, too.
-                _ if there.first != Lsn(0) => there.take(&record),
-                _ => {}
+                _ => {
+                    if let Some(there) = open.get_mut(xid).filter(|there| there.first != Lsn(0)) {
+                        there.take(&record);
+                    }
+                }
             }
         }
         for transaction in committed.iter().rev() {

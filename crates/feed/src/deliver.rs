@@ -1,6 +1,7 @@
 //! A transaction that has committed, handed out in parts.
 
-use std::collections::{BTreeMap, VecDeque};
+use ledgerstone_region::ByNumber;
+use std::collections::VecDeque;
 
 use ledgerstone_log::{LogReader, RecordKind};
 use ledgerstone_page::{Lsn, PageId, Xid};
@@ -37,7 +38,7 @@ pub(crate) struct Delivery {
     catalog: VecDeque<(Lsn, Raw)>,
     /// The trees that its changes of the catalog name: it may fill one before that has a name, and empty one that loses
     /// it.
-    trees: BTreeMap<PageId, Owner>,
+    trees: ByNumber<PageId, Owner>,
     /// A change of a table that waits for those of the catalog before it.
     next: Option<(Lsn, Raw)>,
     items: Vec<FeedItem>,
@@ -104,7 +105,7 @@ impl Delivery {
             let Some((_, raw)) = self.next.take() else {
                 return Ok((std::mem::take(&mut self.items), true));
             };
-            let owner = names.owner(raw.root).or_else(|| self.trees.get(&raw.root).copied());
+            let owner = names.owner(raw.root).or_else(|| self.trees.get(raw.root).copied());
             // Entries of an index follow from the table's changes; a tree without a name is not a table's.
             if let Some(Owner { table, is_index: false }) = owner
                 && let Some(name) = names.name(table)

@@ -15,7 +15,11 @@
 //!
 //! # What blocks
 //!
-//! The section of this name of the crate `ledgerstone` holds here, too.
+//! All calls are synchronous. Feeds and readers wait for the disk when they open, and when they read log that is not in
+//! memory. [`ChangeFeed::acknowledge`] waits until the position is durable. [`ChangeFeed::follow`],
+//! [`LogReader::follow`] and [`LogReader::wait`] wait for new records, up to a time-out. Programs call this crate
+//! through the library, whose page says
+//! [what the calls of `ledgerstone` wait for](../ledgerstone/index.html#what-blocks).
 #![forbid(unsafe_code)]
 
 pub mod archive;

@@ -17,7 +17,6 @@
 //! # }
 //! ```
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +28,7 @@ use ledgerstone_core::directory::{check_control, operations, state_of};
 use ledgerstone_disk::{Disk, FileDisk};
 use ledgerstone_log::{Beginning, CONTROL_PATH, LogError, LogFiles};
 use ledgerstone_page::{Lsn, PageId};
-use ledgerstone_region::sync;
+use ledgerstone_region::{ByNumber, sync};
 
 use crate::archive::files_of;
 use crate::log_record::Operations;
@@ -44,7 +43,7 @@ pub struct LogReader {
     operations: Operations,
     filter: LogFilter,
     /// Of which table a page was when it was last met.
-    roots: BTreeMap<PageId, PageId>,
+    roots: ByNumber<PageId, PageId>,
 }
 
 /// A reader of the log: `Environment::log_reader` of the library.
@@ -61,7 +60,7 @@ pub fn log_reader(env: &Base, from: Lsn) -> Result<LogReader, Error> {
 
 impl LogReader {
     pub(crate) fn new(cursor: ledgerstone_log::LogReader, operations: Operations) -> LogReader {
-        LogReader { cursor, operations, filter: LogFilter::default(), roots: BTreeMap::new() }
+        LogReader { cursor, operations, filter: LogFilter::default(), roots: ByNumber::new() }
     }
 
     /// Shows only what `filter` lets pass.

@@ -3,7 +3,7 @@
 //! What a record says does not change from version to version; kinds and operations are added. The bytes are in
 //! `docs/format/log.md`.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByNumber;
 use std::fmt;
 use std::sync::Arc;
 
@@ -231,7 +231,7 @@ impl LogFilter {
         self.from.is_some_and(|from| lsn <= from)
     }
 
-    pub(crate) fn passes(&self, record: &LogRecord, roots: &mut BTreeMap<PageId, PageId>) -> bool {
+    pub(crate) fn passes(&self, record: &LogRecord, roots: &mut ByNumber<PageId, PageId>) -> bool {
         let mut is_of_root = self.root.is_none();
         if let Some(wanted) = self.root {
             for change in record.changes() {
@@ -240,7 +240,7 @@ impl LogFilter {
                         roots.insert(change.page, root);
                         Some(root)
                     }
-                    None => roots.get(&change.page).copied(),
+                    None => roots.get(change.page).copied(),
                 };
                 is_of_root |= root == Some(wanted) || change.page == wanted;
             }

@@ -2,7 +2,7 @@
 //!
 //! The catalog logs its values whole, so that its changes are followed in both directions.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::{ByName, ByNumber};
 use std::sync::Arc;
 
 use ledgerstone_page::{PageId, TableId};
@@ -22,9 +22,9 @@ pub(crate) struct Owner {
 /// The tables, by name, by id, and by the roots of their trees.
 #[derive(Default)]
 pub(crate) struct Names {
-    tables: BTreeMap<String, Definition>,
-    ids: BTreeMap<TableId, Arc<str>>,
-    trees: BTreeMap<PageId, Owner>,
+    tables: ByName<str, Definition>,
+    ids: ByNumber<TableId, Arc<str>>,
+    trees: ByNumber<PageId, Owner>,
     /// The table that the next change gives another name.
     renaming: Option<(TableId, String)>,
 }
@@ -36,7 +36,7 @@ fn trees(definition: &Definition) -> impl Iterator<Item = (PageId, Owner)> {
 }
 
 /// All trees that changes of the catalog name.
-pub(crate) fn trees_in<'r>(changes: impl Iterator<Item = &'r Raw>) -> BTreeMap<PageId, Owner> {
+pub(crate) fn trees_in<'r>(changes: impl Iterator<Item = &'r Raw>) -> ByNumber<PageId, Owner> {
     let sides = changes.flat_map(|raw| [definition(&raw.old), definition(&raw.new)]).flatten();
     sides.flat_map(|found| trees(&found).collect::<Vec<_>>()).collect()
 }
@@ -53,29 +53,29 @@ impl Names {
         let old = self.tables.remove(name);
         if let Some(old) = &old {
             for (root, owner) in trees(old) {
-                if self.trees.get(&root) == Some(&owner) {
-                    self.trees.remove(&root);
+                if self.trees.get(root) == Some(&owner) {
+                    self.trees.remove(root);
                 }
             }
-            if self.ids.get(&old.entry.table).is_some_and(|known| &**known == name) {
-                self.ids.remove(&old.entry.table);
+            if self.ids.get(old.entry.table).is_some_and(|known| &**known == name) {
+                self.ids.remove(old.entry.table);
             }
         }
         if let Some(new) = new {
             self.ids.insert(new.entry.table, Arc::from(name));
             self.trees.extend(trees(&new));
-            self.tables.insert(name.to_string(), new);
+            self.tables.insert(name, new);
         }
         old
     }
 
     /// What a tree belongs to.
     pub fn owner(&self, root: PageId) -> Option<Owner> {
-        self.trees.get(&root).copied()
+        self.trees.get(root).copied()
     }
 
     pub fn name(&self, table: TableId) -> Option<&Arc<str>> {
-        self.ids.get(&table)
+        self.ids.get(table)
     }
 
     /// Takes a change of the catalog back.

@@ -12,6 +12,7 @@
 //! D2. A deadlock does not go away by itself, so no real one fails D1, unless one of its waits is just being ended.
 
 use crate::{LockName, Mode, OwnerNo};
+use ledgerstone_region::NumberSet;
 
 /// A wait of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,12 +67,12 @@ pub fn find_path(
         arrows: Vec<(OwnerNo, OwnerNo)>,
         tried: usize,
     }
-    let mut visited = std::collections::BTreeSet::new();
+    let mut visited = NumberSet::new();
     let mut path: Vec<Step> = Vec::new();
     let mut enter = Some(start);
     loop {
         if let Some(owner) = enter.take()
-            && visited.insert(owner)
+            && visited.insert(owner.0)
             && let Some((waiting, arrows)) = arrows_from(graph, owner)
         {
             path.push(Step { owner, waiting, arrows, tried: 0 });

@@ -6,7 +6,7 @@
 //!     that its bound allows, wherever it was granted.
 //! I2. Granting and giving up meet in one mutex: either the pin is seen, or the pin sees that its LSN is gone.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByNumber;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -19,7 +19,7 @@ use crate::log::Log;
 #[derive(Default)]
 pub(crate) struct Pins {
     next: u64,
-    held: BTreeMap<u64, Held>,
+    held: ByNumber<u64, Held>,
 }
 
 struct Held {
@@ -111,12 +111,12 @@ impl Log {
 impl LogPin {
     /// The first LSN that it keeps.
     pub fn lsn(&self) -> Lsn {
-        self.log.pins.lock().held.get(&self.id).map_or(Lsn(0), |held| held.pinned.lsn)
+        self.log.pins.lock().held.get(self.id).map_or(Lsn(0), |held| held.pinned.lsn)
     }
 
     /// Gives up what lies below `lsn`. Never goes back.
     pub fn advance(&self, lsn: Lsn) {
-        if let Some(held) = self.log.pins.lock().held.get_mut(&self.id) {
+        if let Some(held) = self.log.pins.lock().held.get_mut(self.id) {
             held.pinned.lsn = held.pinned.lsn.max(lsn);
         }
     }
@@ -127,6 +127,6 @@ impl Drop for LogPin {
         if self.log.fork.is_inherited() {
             return; // The thread that held the mutex may not be here.
         }
-        self.log.pins.lock().held.remove(&self.id);
+        self.log.pins.lock().held.remove(self.id);
     }
 }

@@ -21,13 +21,12 @@
 //! F8. Segments are given up from the oldest on, and each is gone or has its later name durably before the next. So
 //!     none is missing between two that are there, below the scan LSN either; if one is, somebody has removed it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskFile, Open};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{ByNumber, Mutex};
 
 use crate::control::ControlState;
 use crate::error::LogError;
@@ -149,7 +148,7 @@ pub(crate) struct Segments {
 /// Open files by the first LSN of their segments, each with the time of its last use.
 #[derive(Default)]
 struct Handles {
-    files: BTreeMap<u64, (Arc<dyn DiskFile>, u64)>,
+    files: ByNumber<u64, (Arc<dyn DiskFile>, u64)>,
     /// Counts uses.
     now: u64,
     /// This segment and those behind it are written to.
@@ -159,7 +158,7 @@ struct Handles {
 impl Handles {
     fn get(&mut self, start: u64) -> Option<Arc<dyn DiskFile>> {
         self.now += 1;
-        let (file, used) = self.files.get_mut(&start)?;
+        let (file, used) = self.files.get_mut(start)?;
         *used = self.now;
         Some(Arc::clone(file))
     }
@@ -168,10 +167,10 @@ impl Handles {
     fn put(&mut self, start: u64, file: &Arc<dyn DiskFile>) -> Option<Arc<dyn DiskFile>> {
         self.now += 1;
         self.files.insert(start, (Arc::clone(file), self.now));
-        let others = self.files.iter().filter(|(at, _)| **at < self.written_from && **at != start);
-        let oldest = others.clone().min_by_key(|(_, (_, used))| *used).map(|(at, _)| *at);
+        let others = self.files.iter().filter(|&(at, _)| at < self.written_from && at != start);
+        let oldest = others.clone().min_by_key(|(_, (_, used))| *used).map(|(at, _)| at);
         let is_over = others.count() >= OPEN_MAX;
-        oldest.filter(|_| is_over).and_then(|at| self.files.remove(&at)).map(|(file, _)| file)
+        oldest.filter(|_| is_over).and_then(|at| self.files.remove(at)).map(|(file, _)| file)
     }
 }
 
@@ -274,12 +273,12 @@ impl Segments {
 
     /// Gives the segment at `old` the name of the one at `new` (F2).
     pub fn recycle(&self, old: u64, new: u64) -> Result<(), NoSegment> {
-        self.open.lock().files.remove(&old);
+        self.open.lock().files.remove(old);
         self.rename(&self.path(old), new)
     }
 
     pub fn remove(&self, start: u64) -> Result<(), DiskError> {
-        self.open.lock().files.remove(&start);
+        self.open.lock().files.remove(start);
         self.disk.remove(&self.path(start))
     }
 

@@ -1,6 +1,6 @@
 //! Which tasks to wake when which LSN is durable: one waker for each waiting task, however often it asks.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByNumber;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
@@ -11,7 +11,7 @@ pub struct WakerNo(u64);
 /// Wakers by LSN and place. A waker is its owner's code, also when it is dropped: none is dropped in here.
 #[derive(Default)]
 pub(crate) struct Wakers {
-    waiting: BTreeMap<(u64, WakerNo), Waker>,
+    waiting: ByNumber<(u64, u64), Waker>,
     given_count: u64,
 }
 
@@ -23,22 +23,25 @@ impl Wakers {
             *given_count += 1;
             WakerNo(*given_count)
         });
-        self.waiting.insert((lsn, no), waker)
+        self.waiting.insert((lsn, no.0), waker)
     }
 
     pub fn remove(&mut self, lsn: u64, no: WakerNo) -> Option<Waker> {
-        self.waiting.remove(&(lsn, no))
+        self.waiting.remove((lsn, no.0))
     }
 
     /// Takes those out that wait for less than `durable`.
     pub fn take_below(&mut self, durable: u64) -> impl Iterator<Item = Waker> + use<> {
-        let later = self.waiting.split_off(&(durable, WakerNo(0)));
-        std::mem::replace(&mut self.waiting, later).into_values()
+        let mut taken = Vec::new();
+        while self.low() < durable {
+            taken.extend(self.waiting.pop_first().map(|(_, waker)| waker));
+        }
+        taken.into_iter()
     }
 
     /// The smallest LSN that somebody waits for; `u64::MAX` if nobody does.
     pub fn low(&self) -> u64 {
-        self.waiting.first_key_value().map_or(u64::MAX, |((lsn, _), _)| *lsn)
+        self.waiting.first().map_or(u64::MAX, |((lsn, _), _)| lsn)
     }
 }
 

@@ -15,7 +15,10 @@
 //!
 //! # What blocks
 //!
-//! The section of this name of the crate `ledgerstone` holds here, too.
+//! All calls are synchronous. Backups, restores and repairs take as long as their work, and [`archive_now`] as long as
+//! the log takes that is not copied yet. The others that wait for the disk say so. Nothing here waits for locks of
+//! tables. Programs call this crate through the library, whose page says
+//! [what the calls of `ledgerstone` wait for](../ledgerstone/index.html#what-blocks).
 #![forbid(unsafe_code)]
 
 mod archive;
@@ -24,7 +27,7 @@ mod log_union;
 mod repair;
 mod restore;
 
-pub use archive::Archive;
+pub use archive::{archive, archive_now, archive_trouble};
 pub use backup::{
     Backup, BackupInfo, BackupOptions, BackupProgress, BackupReport, LeftOut, Source, backup_on, backup_to,
 };

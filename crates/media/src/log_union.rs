@@ -4,7 +4,6 @@
 //! A record may begin in a segment that only the archive has, and end in one that only the environment has. So they are
 //! put together as files, below the readers of records.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
@@ -44,13 +43,15 @@ impl Disk for LogUnion {
     }
 
     fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
-        let mut names = BTreeSet::new();
+        let mut names = Vec::new();
         for disk in &self.0 {
             if dir == LOG_DIR && disk.exists(dir)? {
                 names.extend(disk.list(dir)?);
             }
         }
-        Ok(names.into_iter().collect())
+        names.sort_unstable();
+        names.dedup();
+        Ok(names)
     }
 
     fn remove(&self, path: &str) -> Result<(), DiskError> {

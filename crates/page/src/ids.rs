@@ -5,12 +5,24 @@
 
 use std::fmt;
 
+use ledgerstone_region::Number;
+
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident($inner:ty), $format:literal) => {
         $(#[$doc])*
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
         #[repr(transparent)]
         pub struct $name(pub $inner);
+
+        impl Number for $name {
+            fn to_number(self) -> u128 {
+                self.0.into()
+            }
+
+            fn from_number(number: u128) -> Self {
+                $name(number as $inner) // It was made from one.
+            }
+        }
 
         impl fmt::Display for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,8 +5,7 @@
 //! printed in the same way.
 
 use crate::{Corrupt, LayoutId, LayoutTaken, fixed, header, raw, slotted, versioned};
-use ledgerstone_region::Words;
-use std::collections::BTreeMap;
+use ledgerstone_region::{ByNumber, Words};
 
 /// A way to use the bytes behind the header.
 pub trait Layout: Send + Sync {
@@ -32,7 +31,7 @@ pub trait Layout: Send + Sync {
 /// Layouts by id.
 #[derive(Default)]
 pub struct Layouts {
-    by_id: BTreeMap<LayoutId, Box<dyn Layout>>,
+    by_id: ByNumber<LayoutId, Box<dyn Layout>>,
 }
 
 impl Layouts {
@@ -59,7 +58,7 @@ impl Layouts {
     /// Its id is already taken. Nothing has changed.
     pub fn register(&mut self, layout: Box<dyn Layout>) -> Result<(), LayoutTaken> {
         let id = layout.id();
-        if let Some(first) = self.by_id.get(&id) {
+        if let Some(first) = self.by_id.get(id) {
             return Err(LayoutTaken { id, first: first.name(), second: layout.name() });
         }
         self.by_id.insert(id, layout);
@@ -68,7 +67,7 @@ impl Layouts {
 
     /// The layout with this id.
     pub fn get(&self, id: LayoutId) -> Option<&dyn Layout> {
-        self.by_id.get(&id).map(|layout| &**layout)
+        self.by_id.get(id).map(|layout| &**layout)
     }
 
     /// All, by ascending id.

@@ -1,6 +1,6 @@
 //! Sets of pages: a bit for each page, in chunks that are made when a page of theirs comes in.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByNumber;
 
 use crate::PageId;
 
@@ -12,7 +12,7 @@ const CHUNK: u64 = (WORDS * 64) as u64;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PageSet {
     /// None is empty.
-    chunks: BTreeMap<u64, Box<[u64; WORDS]>>,
+    chunks: ByNumber<u64, Box<[u64; WORDS]>>,
     len: u64,
 }
 
@@ -20,7 +20,7 @@ impl PageSet {
     /// Adds `page`. Returns false if it was there already.
     pub fn insert(&mut self, page: PageId) -> bool {
         let (chunk, word, bit) = place(page);
-        let word = &mut self.chunks.entry(chunk).or_insert_with(|| Box::new([0; WORDS]))[word];
+        let word = &mut self.chunks.get_or_insert_with(chunk, || Box::new([0; WORDS]))[word];
         let is_new = *word & bit == 0;
         *word |= bit;
         self.len += u64::from(is_new);
@@ -30,12 +30,12 @@ impl PageSet {
     /// Removes `page`. Returns false if it was not there.
     pub fn remove(&mut self, page: PageId) -> bool {
         let (chunk, word, bit) = place(page);
-        let Some(words) = self.chunks.get_mut(&chunk) else { return false };
+        let Some(words) = self.chunks.get_mut(chunk) else { return false };
         let was_there = words[word] & bit != 0;
         words[word] &= !bit;
         self.len -= u64::from(was_there);
         if was_there && words.iter().all(|&word| word == 0) {
-            self.chunks.remove(&chunk);
+            self.chunks.remove(chunk);
         }
         was_there
     }
@@ -44,7 +44,7 @@ impl PageSet {
     #[must_use]
     pub fn contains(&self, page: PageId) -> bool {
         let (chunk, word, bit) = place(page);
-        self.chunks.get(&chunk).is_some_and(|words| words[word] & bit != 0)
+        self.chunks.get(chunk).is_some_and(|words| words[word] & bit != 0)
     }
 
     /// How many pages are in it.
@@ -61,7 +61,7 @@ impl PageSet {
 
     /// The pages, in rising order.
     pub fn iter(&self) -> impl Iterator<Item = PageId> {
-        self.chunks.iter().flat_map(|(&chunk, words)| {
+        self.chunks.iter().flat_map(|(chunk, words)| {
             let is_in = move |no: &u64| words[(no / 64) as usize] >> (no % 64) & 1 == 1;
             (0..CHUNK).filter(is_in).map(move |no| PageId(chunk * CHUNK + no))
         })

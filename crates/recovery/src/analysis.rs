@@ -16,11 +16,10 @@
 //! N5. How much a loser has to undo, and in which trees, is told by its updates outside of nested top actions. Ended
 //!     ones are never undone, and open ones are undone on their pages, before anything else.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use ledgerstone_log::{LogScan, RecordKind, RecordView};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_region::{ByNumber, NumberSet};
 use ledgerstone_txn::{PrepareRecord, RECORD_OVERHEAD_BYTES};
 
 use crate::RecoveryError;
@@ -41,7 +40,7 @@ pub struct Loser {
     /// Begins of its open nested top actions, outermost first.
     pub open_nested: Vec<Lsn>,
     /// Where many groups follow each other, the last of them, and the record before the first (N4).
-    pub group_runs: BTreeMap<Lsn, Lsn>,
+    pub group_runs: ByNumber<Lsn, Lsn>,
     /// What its rollback has to do.
     pub to_undo: ToUndo,
     /// The groups that its newest records are.
@@ -60,7 +59,7 @@ pub struct ToUndo {
     /// Bytes of log that undoing the updates takes which are not undone, at most.
     pub undo_bytes: u64,
     /// The trees of the updates, by their roots, but for the newest one.
-    earlier_trees: BTreeSet<PageId>,
+    earlier_trees: NumberSet<PageId>,
     newest_tree: Option<PageId>,
     /// Something else was changed, too.
     has_others: bool,
@@ -90,8 +89,8 @@ impl ToUndo {
 
     /// The roots of all trees of the updates. `None` if there are updates of something else.
     #[must_use]
-    pub fn trees(&self) -> Option<BTreeSet<PageId>> {
-        (!self.has_others).then(|| self.earlier_trees.iter().copied().chain(self.newest_tree).collect())
+    pub fn trees(&self) -> Option<NumberSet<PageId>> {
+        (!self.has_others).then(|| self.earlier_trees.iter().chain(self.newest_tree).collect())
     }
 }
 
@@ -143,9 +142,9 @@ pub struct Analysis {
     /// The incarnations met, each with its first LSN.
     pub incarnations: Vec<(Lsn, u64)>,
     /// Open transactions (N1), to be rolled back.
-    pub losers: BTreeMap<Xid, Loser>,
+    pub losers: ByNumber<Xid, Loser>,
     /// Prepared transactions, to be kept.
-    pub in_doubt: BTreeMap<Xid, InDoubt>,
+    pub in_doubt: ByNumber<Xid, InDoubt>,
     /// Where redo begins, and the incarnation in force there.
     pub redo_from: (Lsn, u64),
     /// Truncations of the data file that redo meets, each with the first page that went (N3).
@@ -200,19 +199,19 @@ pub fn analyse(mut scan: LogScan, redo_from: Lsn, tree_of: TreeOf<'_>) -> Result
         }
         found.max_xid = found.max_xid.max(xid);
         if matches!(record.kind(), RecordKind::Commit | RecordKind::End) {
-            found.losers.remove(&xid);
-            found.in_doubt.remove(&xid);
+            found.losers.remove(xid);
+            found.in_doubt.remove(xid);
             found.winner_count += u64::from(record.kind() == RecordKind::Commit);
             continue;
         }
-        let loser = found.losers.entry(xid).or_insert_with(|| Loser { first: record.lsn(), ..Loser::default() });
+        let loser = found.losers.get_or_insert_with(xid, || Loser { first: record.lsn(), ..Loser::default() });
         loser.last = record.lsn();
         match record.kind() {
             RecordKind::Group => loser.note_group(record),
             _ => loser.end_groups(),
         }
         // Whatever follows a Prepare record is the beginning of a rollback, or its end.
-        found.in_doubt.remove(&xid);
+        found.in_doubt.remove(xid);
         match record.kind() {
             RecordKind::NtaBegin => loser.open_nested.push(record.lsn()),
             RecordKind::NtaEnd => {
@@ -230,7 +229,7 @@ pub fn analyse(mut scan: LogScan, redo_from: Lsn, tree_of: TreeOf<'_>) -> Result
             _ => {}
         }
     }
-    found.losers.retain(|xid, _| !found.in_doubt.contains_key(xid));
+    found.losers.retain(|xid, _| !found.in_doubt.contains(xid));
     found.losers.values_mut().for_each(Loser::end_groups);
     found.incarnations = scan.incarnations().to_vec();
     found.end = scan.end();

@@ -1,8 +1,7 @@
 //! A set of LSNs of records, a bit for each place where one may begin: a 64th of the log that it covers, at most.
 
-use std::collections::BTreeMap;
-
 use ledgerstone_page::Lsn;
+use ledgerstone_region::ByNumber;
 
 /// Records begin at multiples of this.
 const STEP: u64 = 8;
@@ -12,7 +11,7 @@ const WORDS: u64 = 64;
 /// See the head of the file.
 #[derive(Debug, Default)]
 pub(crate) struct LsnSet {
-    pieces: BTreeMap<u64, Box<[u64; WORDS as usize]>>,
+    pieces: ByNumber<u64, Box<[u64; WORDS as usize]>>,
 }
 
 impl LsnSet {
@@ -22,17 +21,17 @@ impl LsnSet {
 
     pub fn insert(&mut self, lsn: Lsn) {
         let (piece, word, bit) = place(lsn);
-        self.pieces.entry(piece).or_insert_with(|| Box::new([0; WORDS as usize]))[word] |= bit;
+        self.pieces.get_or_insert_with(piece, || Box::new([0; WORDS as usize]))[word] |= bit;
     }
 
     /// Removes it, and returns whether it was there.
     pub fn remove(&mut self, lsn: Lsn) -> bool {
         let (piece, word, bit) = place(lsn);
-        let Some(words) = self.pieces.get_mut(&piece) else { return false };
+        let Some(words) = self.pieces.get_mut(piece) else { return false };
         let was_in = words[word] & bit != 0;
         words[word] &= !bit;
         if was_in && words.iter().all(|&word| word == 0) {
-            self.pieces.remove(&piece);
+            self.pieces.remove(piece);
         }
         was_in
     }

@@ -5,13 +5,11 @@
 //! G2. All parts of a group that touch a page are applied together.
 //! G3. Whether records are missing at the end is shown by the reader of the log, which reads all of it.
 
-use std::collections::BTreeMap;
-
 use ledgerstone_log::RecordView;
 use ledgerstone_op::{PageMut, Registry};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, checksum, header};
-use ledgerstone_region::PageBuf;
+use ledgerstone_region::{ByNumber, PageBuf};
 
 use crate::RecoveryError;
 
@@ -19,7 +17,7 @@ use crate::RecoveryError;
 pub struct PageRepair<'r> {
     ops: &'r Registry,
     page_bytes: usize,
-    pages: BTreeMap<PageId, Image>,
+    pages: ByNumber<PageId, Image>,
 }
 
 /// One page: its image, if there is one yet, and what was done to it.
@@ -50,7 +48,7 @@ impl<'r> PageRepair<'r> {
     /// For pages of this size.
     #[must_use]
     pub fn new(ops: &'r Registry, page_bytes: usize) -> PageRepair<'r> {
-        PageRepair { ops, page_bytes, pages: BTreeMap::new() }
+        PageRepair { ops, page_bytes, pages: ByNumber::new() }
     }
 
     /// Begins with an image, which is sealed. `None` stands for a page that was never written: then the first record
@@ -86,11 +84,11 @@ impl<'r> PageRepair<'r> {
         if record.kind().has_page() {
             return self.apply_to(lsn, record.page(), record.prev_page_lsn(), &[(record.op(), record.args())]);
         }
-        let mut parts: BTreeMap<PageId, PageParts<'_>> = BTreeMap::new();
+        let mut parts: ByNumber<PageId, PageParts<'_>> = ByNumber::new();
         for part in record.parts() {
             let part = part.map_err(|source| RecoveryError::Record { lsn, source })?;
-            if self.pages.contains_key(&part.page) {
-                parts.entry(part.page).or_insert((part.prev_page_lsn, Vec::new())).1.push((part.op, part.args));
+            if self.pages.contains(part.page) {
+                parts.get_or_insert_with(part.page, || (part.prev_page_lsn, Vec::new())).1.push((part.op, part.args));
             }
         }
         for (page, (prev, parts)) in parts {
@@ -100,7 +98,7 @@ impl<'r> PageRepair<'r> {
     }
 
     fn apply_to(&mut self, lsn: Lsn, id: PageId, prev: Lsn, parts: &[(OpId, &[u8])]) -> Result<(), RecoveryError> {
-        let Some(image) = self.pages.get_mut(&id) else { return Ok(()) };
+        let Some(image) = self.pages.get_mut(id) else { return Ok(()) };
         let unknown = |source| RecoveryError::UnknownOperation { lsn, source };
         let formats = match parts.first() {
             Some((op, _)) => self.ops.get(*op).map_err(unknown)?.formats(),

@@ -20,7 +20,7 @@
 //!     its own are in other chains. Each is undone by itself, with windows of its own, so that its trees can be used
 //!     as soon as it has ended. What it has undone when it is stopped is remembered by U3.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByNumber;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -42,9 +42,9 @@ use crate::undo_window::Window;
 /// No slot for one of them.
 pub fn keep_prepared(
     engine: &Arc<Engine>,
-    in_doubt: &BTreeMap<Xid, InDoubt>,
+    in_doubt: &ByNumber<Xid, InDoubt>,
 ) -> Result<Vec<(InDoubt, Txn)>, RecoveryError> {
-    let keep = |(&xid, found): (&Xid, &InDoubt)| {
+    let keep = |(xid, found): (Xid, &InDoubt)| {
         let txn = engine.adopt_prepared(xid, found.first, found.last, &found.record)?;
         Ok((found.clone(), txn))
     };
@@ -88,9 +88,9 @@ impl Adopted {
 ///
 /// # Errors
 /// No slot for one of them. The log or a page cannot be read or written.
-pub fn adopt(engine: &Arc<Engine>, losers: &BTreeMap<Xid, Loser>) -> Result<Vec<Adopted>, RecoveryError> {
+pub fn adopt(engine: &Arc<Engine>, losers: &ByNumber<Xid, Loser>) -> Result<Vec<Adopted>, RecoveryError> {
     let mut all = Vec::new();
-    for (&xid, loser) in losers {
+    for (xid, loser) in losers {
         let mut txn = engine.adopt(xid, loser.first, loser.last)?;
         txn.begin_undo();
         if let Some(&outermost) = loser.open_nested.first() {
@@ -175,7 +175,7 @@ pub(crate) struct Undo<'e> {
     engine: &'e Arc<Engine>,
     txns: Vec<Undoing>,
     /// Who has a record to look at, by the newest one.
-    open: BTreeMap<Lsn, u32>,
+    open: ByNumber<Lsn, u32>,
     /// Records that were undone out of their order by an earlier restart and not met yet (U3).
     undone: LsnSet,
     window: Window,
@@ -190,7 +190,7 @@ struct Undoing {
     /// None when it has ended.
     txn: Option<Txn>,
     /// What it passes over ([`Loser::group_runs`]).
-    group_runs: BTreeMap<Lsn, Lsn>,
+    group_runs: ByNumber<Lsn, Lsn>,
     /// How many updates of it the window has.
     in_window_count: u64,
     /// The next record to look at; none if there is none.
@@ -206,7 +206,7 @@ impl<'e> Undo<'e> {
         undone_count: &'e AtomicU64,
     ) -> Undo<'e> {
         let (low, high) = (low_of(&losers).min(engine.log.tail()), high_of(&losers));
-        let (mut txns, mut open) = (Vec::new(), BTreeMap::new());
+        let (mut txns, mut open) = (Vec::new(), ByNumber::new());
         for (no, Adopted { txn, loser }) in (0..).zip(losers) {
             open.insert(txn.last_lsn(), no);
             let group_runs = loser.group_runs;
@@ -233,7 +233,7 @@ impl<'e> Undo<'e> {
                 Step::Undo { .. } | Step::Pass => {}
             }
             let one = &mut self.txns[who as usize];
-            let next = one.group_runs.get(&lsn).copied().unwrap_or(next);
+            let next = one.group_runs.get(lsn).copied().unwrap_or(next);
             one.goes_on_at = next;
             if next != Lsn(0) {
                 self.open.insert(next, who);

@@ -36,7 +36,7 @@ fn what_was_undone_out_of_order_is_remembered_over_a_restart_with_less_room() {
     let sim = sim.after_crash(1);
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
     let (engine, _, found) = repeat_history(&disk).unwrap();
-    let (&xid, loser) = found.losers.first_key_value().unwrap();
+    let (xid, loser) = found.losers.first().unwrap();
     let mut txn = engine.adopt(xid, loser.first, loser.last).unwrap();
     txn.begin_undo();
     for page in 1..=2 {

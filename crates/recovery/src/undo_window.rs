@@ -13,7 +13,7 @@
 //!         who u32, op u16, page u64, arguments    little-endian
 //! ```
 
-use std::collections::BTreeSet;
+use ledgerstone_region::NumberSet;
 use std::sync::Arc;
 
 use ledgerstone_disk::Disk;
@@ -131,7 +131,7 @@ struct Piece {
     /// Their arguments, one behind the other: as long as the numbers say.
     args: Vec<u8>,
     /// The pages that they changed: guesses at where their places are now.
-    pages: BTreeSet<PageId>,
+    pages: NumberSet<PageId>,
     last: Option<PageId>,
 }
 
@@ -188,8 +188,8 @@ impl Pieces<'_> {
 struct Coming(Vec<JoinHandle<()>>);
 
 impl Coming {
-    fn read(engine: &Arc<Engine>, pages: &BTreeSet<PageId>) -> Coming {
-        let pages: Vec<PageId> = pages.iter().copied().collect();
+    fn read(engine: &Arc<Engine>, pages: &NumberSet<PageId>) -> Coming {
+        let pages: Vec<PageId> = pages.iter().collect();
         let parts = pages.chunks(pages.len().div_ceil(UNDO_READERS as usize).max(1));
         let spawn = |part: &[PageId]| {
             let (engine, part) = (Arc::clone(engine), part.to_vec());

@@ -255,7 +255,7 @@ fn the_analysis_counts_what_a_rollback_has_to_do() {
     engine.log.flush().unwrap();
     drop((txn, engine));
     let (_, _, found) = repeat_history(&disk).unwrap();
-    let to_undo = &found.losers.first_key_value().unwrap().1.to_undo;
+    let to_undo = &found.losers.first().unwrap().1.to_undo;
     assert_eq!((to_undo.update_count, to_undo.undone_count), (6, 1));
     assert!(to_undo.bytes > 7 * to_undo.undo_bytes / 10);
     assert!((5 * 64..6 * 64).contains(&to_undo.undo_bytes) && to_undo.undo_bytes.is_multiple_of(5), "five are left");

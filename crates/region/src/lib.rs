@@ -35,6 +35,7 @@ mod map;
 mod mutex;
 #[cfg(not(loom))]
 mod offset;
+mod ordered;
 #[cfg(not(loom))]
 mod own_cell;
 mod page_buf;
@@ -59,6 +60,7 @@ pub use mutex::{Mutex, RwLock};
 pub use mutex::{TimedGuard, TimedMutex, Waiter};
 #[cfg(not(loom))]
 pub use offset::{Offset, Span};
+pub use ordered::{ByName, ByNumber, Entries, Keys, Name, NamedEntries, Number, NumberSet};
 #[cfg(not(loom))]
 pub use own_cell::OwnCell;
 pub use page_buf::PageBuf;

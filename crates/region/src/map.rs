@@ -17,9 +17,8 @@
 //! The only place that maps memory.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::{Offset, RegionError, Shared, Span, shared};
+use crate::{ByNumber, Offset, RegionError, Shared, Span, shared};
 use std::any::TypeId;
-use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -72,7 +71,7 @@ struct Mapping {
     base: NonNull<u8>,
     reserve_bytes: u64,
     memory: Memory,
-    blocks: Mutex<BTreeMap<u64, Block>>,
+    blocks: Mutex<ByNumber<u64, Block>>,
 }
 
 // SAFETY: the mapping's memory is reached through `Shared` values only, which are Sync (R4); the rest is Send and Sync.
@@ -95,7 +94,7 @@ impl Region {
                 base,
                 reserve_bytes,
                 memory,
-                blocks: Mutex::new(BTreeMap::from([(0, Block { count: 1, type_id: TypeId::of::<Header>() })])),
+                blocks: Mutex::new(ByNumber::from_iter([(0, Block { count: 1, type_id: TypeId::of::<Header>() })])),
             }),
         };
         let header = region.mapping.header();
@@ -189,7 +188,7 @@ impl Mapping {
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
-    fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Block>> {
+    fn blocks(&self) -> MutexGuard<'_, ByNumber<u64, Block>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner) // No code can fail inside.
     }
 

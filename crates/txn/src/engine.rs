@@ -2,7 +2,6 @@
 //!
 //! It is what every structure and every transaction holds. It knows no structure, no table name and no file name.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 
@@ -12,7 +11,7 @@ use ledgerstone_lock::{LockManager, LockName, OwnerNo};
 use ledgerstone_log::Log;
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::{Mutex, PerSlot, Region, RegionError, RwLock, Share, SlotNo, SlotTable, sync};
+use ledgerstone_region::{ByNumber, Mutex, PerSlot, Region, RegionError, RwLock, Share, SlotNo, SlotTable, sync};
 
 use crate::begins::Begins;
 use crate::locks;
@@ -87,7 +86,7 @@ pub struct Engine {
     pub(crate) call_waits: CallWaits,
     fence: Arc<Fence>,
     pub(crate) waited: WaitedKeys,
-    undos: RwLock<BTreeMap<OpId, Arc<dyn LogicalUndo>>>,
+    undos: RwLock<ByNumber<OpId, Arc<dyn LogicalUndo>>>,
     /// What open snapshots hold, by the slot of the thread that opens them.
     version_shares: PerSlot<Share<VersionStore>>,
     /// Whether transactions may begin.
@@ -115,7 +114,7 @@ impl Engine {
             waited: WaitedKeys::default(),
             version_shares: PerSlot::new(parts.slots.count()),
             slots: parts.slots,
-            undos: RwLock::new(BTreeMap::new()),
+            undos: RwLock::new(ByNumber::new()),
             failed: AtomicBool::new(false),
             why_failed: Mutex::new(String::new()),
         })
@@ -138,7 +137,7 @@ impl Engine {
     }
 
     pub(crate) fn undo_of(&self, op: OpId, lsn: Lsn) -> Result<Arc<dyn LogicalUndo>, TxnError> {
-        self.undos.read().get(&op).cloned().ok_or(TxnError::NoLogicalUndo { op, lsn })
+        self.undos.read().get(op).cloned().ok_or(TxnError::NoLogicalUndo { op, lsn })
     }
 
     /// Begins a transaction of the library's own, for which [`OWN_SLOT_COUNT`](crate::OWN_SLOT_COUNT) slots are kept.

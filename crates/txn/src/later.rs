@@ -12,7 +12,7 @@
 //! A5. It may be left in the middle, between two updates, when the environment is closed. The log has all that the next
 //!     restart needs (B3 in `rollback.rs`).
 
-use std::collections::BTreeSet;
+use ledgerstone_region::NumberSet;
 use std::sync::Arc;
 
 use ledgerstone_lock::{LockName, Mode, Wait};
@@ -30,7 +30,7 @@ impl Txn {
     /// `false` means that one of `locks` cannot be had. Nothing has changed then, and the loser has to be rolled back
     /// at once.
     #[must_use]
-    pub fn keep_for_later(&mut self, locks: &[LockName], roots: &BTreeSet<PageId>, undo_bytes: u64) -> bool {
+    pub fn keep_for_later(&mut self, locks: &[LockName], roots: &NumberSet<PageId>, undo_bytes: u64) -> bool {
         let engine: Arc<Engine> = Arc::clone(self.engine());
         for (no, &name) in locks.iter().enumerate() {
             if planted::is_on(Bug::DeferredWithoutLocks) {
@@ -44,7 +44,7 @@ impl Txn {
             }
         }
         let who = Who { slot: self.chain.no, xid: self.chain.xid, first_lsn: self.chain.first_lsn };
-        let trees = roots.iter().fold(0, |trees, root| trees | tree_bit(*root));
+        let trees = roots.iter().fold(0, |trees, root| trees | tree_bit(root));
         engine.versions.begin_spilled_in(&mut self.writer, who, trees); // A2
         self.chain.reserve_for_undo_again(&engine, undo_bytes); // A3
         true

@@ -4,12 +4,11 @@
 //! its keys, and when many key locks are worth one table lock.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
 
 use ledgerstone_lock::{LockError, LockName, Mode, OwnerNo, Wait};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, TableId};
-use ledgerstone_region::sync;
+use ledgerstone_region::{ByNumber, sync};
 
 use crate::{Txn, TxnError};
 
@@ -92,7 +91,7 @@ const LOOKED_THROUGH_MAX: usize = 16;
 pub(crate) struct HeldTables {
     held: Vec<HeldTable>,
     /// Where each is in `held`, once there are too many to be looked through.
-    places: BTreeMap<TableId, usize>,
+    places: ByNumber<TableId, usize>,
     /// Locks on keys, gaps and pages of all of them, and how many it takes until the next look at the transaction's
     /// share.
     keys: u32,
@@ -136,7 +135,7 @@ impl HeldTables {
             // From the back: the table used last is the likeliest, and there are few.
             self.held.iter().rposition(|h| h.table == table)
         } else {
-            self.places.get(&table).copied()
+            self.places.get(table).copied()
         }
     }
 

@@ -36,7 +36,7 @@
 //!   16+g  17*n  locks, each { mode u8, space u64, item u64 }; modes 1 IS, 2 IX, 3 S, 4 SIX, 5 U, 6 X
 //! ```
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByNumber;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -234,11 +234,11 @@ impl Txn {
             if locks.kept.len() <= room.min(PREPARED_LOCKS_MAX) {
                 return Ok(locks);
             }
-            let mut counts = BTreeMap::new();
+            let mut counts = ByNumber::new();
             for (name, _) in locks.kept.iter().filter(|(name, _)| !name.is_table()) {
-                *counts.entry(name.space >> 2).or_insert(0_usize) += 1;
+                *counts.get_or_insert_with(name.space >> 2, || 0_usize) += 1;
             }
-            let Some((&table, _)) = counts.iter().max_by_key(|(_, count)| **count) else { return Ok(locks) };
+            let Some((table, _)) = counts.iter().max_by_key(|(_, count)| **count) else { return Ok(locks) };
             self.lock_table(TableId(table), Mode::X)?;
         }
     }

@@ -127,7 +127,7 @@ impl Session {
 
     /// An answer to a command that began then.
     pub(super) fn shown(&self, answer: &Answer, began: Instant, is_interrupted: bool) -> Next {
-        let ms = self.has_timer.then(|| began.elapsed().as_secs_f64() * 1e3);
+        let ms = self.has_timer.then(|| milliseconds(began.elapsed()));
         let wants_exact = self.mode == Mode::Csv && self.is_unseen();
         let exact = wants_exact.then(|| answer.exact_csv()).flatten();
         let (refused, exact) = exact.map_or((None, None), |exact| (exact.as_ref().err().cloned(), exact.ok()));
@@ -586,6 +586,11 @@ fn no_thread(error: std::io::Error) -> Answer {
     Answer::Failed { kind: "refused", message: format!("no thread for the transaction: {error}") }
 }
 
+/// Divided once, so that it has no more digits than the clock gives.
+fn milliseconds(time: Duration) -> f64 {
+    time.as_nanos() as f64 / 1e6
+}
+
 fn help(about: Option<&'static Usage>) -> Answer {
     let line = |usage: &Usage| {
         let mut what = usage.about.to_owned();
@@ -629,5 +634,13 @@ mod tests {
         assert!(!check(2, &[wait(2, 9)]), "for a stranger, which will end by itself");
         assert!(!check(2, &[wait(2, 3), wait(3, 2), wait(2, 1)]), "a deadlock will be ended");
         assert!(is_held_up(None, &all, &[wait(9, 1)]), "a command of the whole environment");
+    }
+
+    #[test]
+    fn times_have_no_more_digits_than_the_clock() {
+        for nanos in (0..1_000).chain((1..1_000).map(|n| n * 1_000_003)) {
+            let text = json!(milliseconds(Duration::from_nanos(nanos))).to_string();
+            assert!(text.len() <= nanos.to_string().len().max(6) + 2, "{nanos} ns are {text} ms");
+        }
     }
 }

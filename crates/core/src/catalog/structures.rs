@@ -1,6 +1,6 @@
 //! The structures that a program has registered, checked and put beside our own.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByNumber;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -40,10 +40,10 @@ impl Extensions {
 
     /// Adds their operations to ours.
     pub fn register_operations(&self, ops: &mut Registry) -> Result<(), Error> {
-        let mut names = BTreeMap::new();
+        let mut names = ByNumber::new();
         for structure in &self.structures {
             let bad = |what| Error::BadStructure { structure: structure.name(), what };
-            if let Some(other) = names.insert(structure.id(), structure.name()) {
+            if let Some(other) = names.insert(structure.id().0, structure.name()) {
                 return Err(bad(format!("its number {} is that of {}", structure.id().0, quoted(other))));
             }
             for operation in structure.operations() {

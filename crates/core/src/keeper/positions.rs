@@ -23,14 +23,13 @@
 //! N6. The file never grows beyond what an open reads: the name that would make it so is refused.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_disk::{Disk, Open};
 use ledgerstone_log::Log;
 use ledgerstone_page::Lsn;
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{ByName, Mutex};
 
 use super::{KeeperId, Keepers, LogKeeper, Owner};
 use crate::Error;
@@ -65,7 +64,7 @@ struct Named {
 pub struct Positions {
     owner: Owner,
     bytes_max: u64,
-    named: Mutex<BTreeMap<String, Named>>,
+    named: Mutex<ByName<str, Named>>,
 }
 
 /// Keeps the log for a named feed, whether anybody reads it or not.
@@ -104,8 +103,8 @@ impl Positions {
         is_there: bool,
     ) -> Result<Positions, Error> {
         let positions = Positions { owner, bytes_max, named: Mutex::default() };
-        for (name, place) in read(disk, owner, is_there)? {
-            positions.insert(log, keepers, name, place);
+        for (name, place) in &read(disk, owner, is_there)? {
+            positions.insert(log, keepers, name, *place);
         }
         Ok(positions)
     }
@@ -115,9 +114,9 @@ impl Positions {
         self.named.lock().get(name).map(|named| (named.place.position, named.place.low, named.id))
     }
 
-    fn insert(&self, log: &Arc<Log>, keepers: &Keepers, name: String, place: Place) -> KeeperId {
+    fn insert(&self, log: &Arc<Log>, keepers: &Keepers, name: &str, place: Place) -> KeeperId {
         let low = AtomicU64::new(place.low.0);
-        let keeper = Arc::new(NamedFeed { name: name.clone(), low, bytes_max: self.bytes_max });
+        let keeper = Arc::new(NamedFeed { name: name.to_string(), low, bytes_max: self.bytes_max });
         let id = keepers.add_at(log, Arc::clone(&keeper) as _, place.low);
         self.named.lock().insert(name, Named { place, id, keeper });
         id
@@ -152,9 +151,9 @@ impl Positions {
             return Ok(id);
         }
         let mut places = self.places();
-        places.insert(name.to_string(), place);
+        places.insert(name, place);
         write(disk, self.owner, &places)?;
-        let Some((id, _)) = there else { return Ok(self.insert(log, keepers, name.to_string(), place)) };
+        let Some((id, _)) = there else { return Ok(self.insert(log, keepers, name, place)) };
         if let Some(named) = self.named.lock().get_mut(name) {
             named.place = place;
             named.keeper.low.store(place.low.0, Release);
@@ -182,8 +181,12 @@ impl Positions {
         Ok(true)
     }
 
-    fn places(&self) -> BTreeMap<String, Place> {
-        self.named.lock().iter().map(|(name, named)| (name.clone(), named.place)).collect()
+    fn places(&self) -> ByName<str, Place> {
+        let mut places = ByName::new();
+        for (name, named) in &*self.named.lock() {
+            places.insert(name, named.place);
+        }
+        places
     }
 }
 
@@ -211,11 +214,11 @@ pub fn check_positions(disk: &dyn Disk, owner: Owner, is_there: bool, end: Lsn) 
 }
 
 /// What the file says. `is_there`: the control file says that there is one (N3).
-fn read(disk: &dyn Disk, owner: Owner, is_there: bool) -> Result<BTreeMap<String, Place>, Error> {
+fn read(disk: &dyn Disk, owner: Owner, is_there: bool) -> Result<ByName<str, Place>, Error> {
     if !disk.exists(FEEDS)? {
         return match is_there {
             true => Err(Error::Corrupt { what: format!("{}/{FEEDS} is missing: {WAYS_OUT}", disk.describe()) }),
-            false => Ok(BTreeMap::new()),
+            false => Ok(ByName::new()),
         };
     }
     let file = disk.open(FEEDS, Open::READ)?;
@@ -243,10 +246,10 @@ fn read(disk: &dyn Disk, owner: Owner, is_there: bool) -> Result<BTreeMap<String
 /// # Errors
 /// [`Error::Corrupt`], [`Error::TooManyFeeds`], or a failure of the disk.
 pub fn forget_all(disk: &dyn Disk, owner: Owner) -> Result<(), Error> {
-    write(disk, owner, &BTreeMap::new())
+    write(disk, owner, &ByName::new())
 }
 
-fn write(disk: &dyn Disk, owner: Owner, places: &BTreeMap<String, Place>) -> Result<(), Error> {
+fn write(disk: &dyn Disk, owner: Owner, places: &ByName<str, Place>) -> Result<(), Error> {
     let bytes = encode(owner, places);
     if bytes.len() as u64 > BYTES_MAX {
         return Err(Error::TooManyFeeds { bytes_max: BYTES_MAX });
@@ -261,7 +264,7 @@ fn write(disk: &dyn Disk, owner: Owner, places: &BTreeMap<String, Place>) -> Res
     Ok(disk.sync_dir("")?)
 }
 
-fn encode(owner: Owner, places: &BTreeMap<String, Place>) -> Vec<u8> {
+fn encode(owner: Owner, places: &ByName<str, Place>) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     bytes.extend_from_slice(&FORMAT.to_le_bytes());
     bytes.extend_from_slice(&u32::try_from(places.len()).unwrap_or(u32::MAX).to_le_bytes());
@@ -296,7 +299,7 @@ fn refuse_other_format(path: &str, bytes: &[u8]) -> Result<(), Error> {
 }
 
 /// For any bytes.
-fn decode(bytes: &[u8]) -> Option<(Owner, BTreeMap<String, Place>)> {
+fn decode(bytes: &[u8]) -> Option<(Owner, ByName<str, Place>)> {
     let (body, crc) = bytes.split_last_chunk::<4>()?;
     if crc32c::crc32c(body) != u32::from_le_bytes(*crc) {
         return None;
@@ -314,10 +317,10 @@ fn decode(bytes: &[u8]) -> Option<(Owner, BTreeMap<String, Place>)> {
     }
     let environment = take(16)?.try_into().ok()?;
     let owner = Owner { environment, life: u64::from_le_bytes(take(8)?.try_into().ok()?) };
-    let mut places = BTreeMap::new();
+    let mut places = ByName::new();
     for _ in 0..count {
         let len = u16::from_le_bytes(take(2)?.try_into().ok()?);
-        let name = std::str::from_utf8(take(usize::from(len))?).ok()?.to_string();
+        let name = std::str::from_utf8(take(usize::from(len))?).ok()?;
         let position = Lsn(u64::from_le_bytes(take(8)?.try_into().ok()?));
         let low = Lsn(u64::from_le_bytes(take(8)?.try_into().ok()?));
         places.insert(name, Place { position, low });
@@ -336,7 +339,7 @@ mod tests {
     #[test]
     fn positions_survive_their_encoding_and_no_other_bytes_are_any() {
         let place = |n: u64| Place { position: Lsn(n), low: Lsn(n - 1) };
-        let places: BTreeMap<_, _> = [("a".to_string(), place(5)), ("ö b".to_string(), place(1 << 40))].into();
+        let places = ByName::from_iter([("a", place(5)), ("ö b", place(1 << 40))]);
         let bytes = encode(OWNED, &places);
         assert_eq!(decode(&bytes), Some((OWNED, places)));
         for at in 0..bytes.len() {
@@ -354,7 +357,8 @@ mod tests {
         let place = Place { position: Lsn(2), low: Lsn(1) };
         let entry_bytes = 2 + 255 + 8 + 8;
         let count = (BYTES_MAX as usize - 44) / entry_bytes;
-        let mut places: BTreeMap<_, _> = (0..count).map(|n| (format!("{n:0255}"), place)).collect();
+        let names: Vec<String> = (0..count).map(|n| format!("{n:0255}")).collect();
+        let mut places: ByName<str, _> = names.iter().map(|name| (name.as_str(), place)).collect();
         write(&disk, OWNED, &places).unwrap();
         let read = || {
             let file = disk.open(FEEDS, Open::READ).unwrap();
@@ -365,7 +369,7 @@ mod tests {
         let bytes = read();
         assert!((BYTES_MAX - entry_bytes as u64..=BYTES_MAX).contains(&(bytes.len() as u64)));
         assert_eq!(decode(&bytes).unwrap().1.len(), count);
-        places.insert(format!("{count:0255}"), place);
+        places.insert(&format!("{count:0255}"), place);
         let refused = write(&disk, OWNED, &places);
         assert!(matches!(refused, Err(Error::TooManyFeeds { bytes_max: BYTES_MAX })), "{refused:?}");
         assert!(read() == bytes, "the file is as it was");
@@ -374,7 +378,7 @@ mod tests {
 
     #[test]
     fn golden_bytes_of_a_position() {
-        let places = [("f".to_string(), Place { position: Lsn(0x1122), low: Lsn(0x33) })].into();
+        let places = ByName::from_iter([("f", Place { position: Lsn(0x1122), low: Lsn(0x33) })]);
         let bytes = encode(OWNED, &places);
         assert_eq!(bytes[..16], *b"LSTNFEED\x02\0\0\0\x01\0\0\0");
         assert_eq!((&bytes[16..32], &bytes[32..40]), (&[3; 16][..], &[9, 8, 0, 0, 0, 0, 0, 0][..]));

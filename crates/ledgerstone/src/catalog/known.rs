@@ -11,12 +11,11 @@
 //! K3. A table that is kept near has references beside those of handles. Up to 64 for each
 //!     slot, until its next look beyond them: a thread that ends leaves them to the next one that gets its slot.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_page::TableId;
-use ledgerstone_region::{OwnCell, PerSlot, RwLock, Share, SlotNo, SlotTable};
+use ledgerstone_region::{ByName, OwnCell, PerSlot, RwLock, Share, SlotNo, SlotTable};
 use ledgerstone_txn::key_hash;
 
 use super::info::TableInfo;
@@ -26,7 +25,7 @@ const NEAR_MAX: usize = 64;
 
 /// Tables seen before, so that a transaction that names one need not search the tree (G2).
 pub(crate) struct Known {
-    tables: RwLock<BTreeMap<String, Arc<TableInfo>>>,
+    tables: RwLock<ByName<str, Arc<TableInfo>>>,
     changes: Changes,
     slots: Arc<SlotTable>,
     /// By thread slot. Taken out for each look, and put back.
@@ -129,7 +128,7 @@ impl Known {
         match tables.get(&info.name) {
             Some(known) if known.is_as(&info.definition()) => Arc::clone(known),
             _ => {
-                if tables.insert(info.name.clone(), Arc::clone(&info)).is_some() {
+                if tables.insert(&info.name, Arc::clone(&info)).is_some() {
                     self.note_change();
                 }
                 info

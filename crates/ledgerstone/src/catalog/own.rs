@@ -17,7 +17,7 @@
 //!     has dropped, or has made and holds no handle to. The rest is in the catalog, and opening the table reads it
 //!     there. A transaction sees its own changes there at every level.
 
-use std::collections::{BTreeMap, BTreeSet};
+use ledgerstone_region::{ByNumber, NumberSet};
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
@@ -64,21 +64,21 @@ const SWEPT_FROM: usize = 64;
 /// What a transaction has made of tables, and what it has found them to be.
 #[derive(Default)]
 pub(crate) struct OwnTables {
-    tables: BTreeMap<TableId, OwnTable>,
+    tables: ByNumber<TableId, OwnTable>,
     /// Those of `tables` that were made here and have had a handle since the last sweep (T5).
     opened: Vec<TableId>,
     opened_max: usize,
     /// Instances of users' structures, by their table.
-    structures: BTreeMap<TableId, OwnStructure>,
+    structures: ByNumber<TableId, OwnStructure>,
     /// What each change of these two has replaced, oldest first: a savepoint is a length of this. Kept while there is
     /// one.
     replaced: Vec<Replaced>,
     has_marks: bool,
     /// Instances of structures whose creation was taken back (T4).
-    unmade: BTreeSet<TableId>,
+    unmade: NumberSet<TableId>,
     /// Tables found to be still what they were after they were locked for writing (I4 in `transaction/isolation.rs`),
     /// by their addresses.
-    entered: BTreeMap<usize, Arc<TableInfo>>,
+    entered: ByNumber<usize, Arc<TableInfo>>,
     entered_max: usize,
     /// T2.
     has_changed: bool,
@@ -112,7 +112,7 @@ impl OwnTables {
         make: impl FnOnce() -> Arc<TableInfo>,
     ) -> Option<Arc<TableInfo>> {
         let table = definition.entry.table;
-        let own = self.tables.get_mut(&table)?;
+        let own = self.tables.get_mut(table)?;
         if let Some(info) = own.info()
             && info.name == name
             && info.is_as(definition)
@@ -134,7 +134,7 @@ impl OwnTables {
             return;
         }
         let tables = &mut self.tables;
-        self.opened.retain(|table| match tables.get_mut(table) {
+        self.opened.retain(|table| match tables.get_mut(*table) {
             Some(OwnTable::Made(info)) => {
                 *info = info.take_if(|info| Arc::strong_count(info) > 1);
                 info.is_some()
@@ -200,7 +200,7 @@ impl OwnTables {
 
     /// It has dropped one.
     pub(crate) fn note_structure_dropped(&mut self, table: TableId) {
-        let dropped = match self.structures.get(&table) {
+        let dropped = match self.structures.get(table) {
             Some(OwnStructure::Made) => OwnStructure::MadeAndDropped,
             _ => OwnStructure::Dropped,
         };
@@ -209,7 +209,7 @@ impl OwnTables {
 
     /// Whether a handle to an instance that was there once is still good (T4).
     pub(crate) fn has_structure(&self, table: TableId) -> bool {
-        matches!(self.structures.get(&table), None | Some(OwnStructure::Made)) && !self.unmade.contains(&table)
+        matches!(self.structures.get(table), None | Some(OwnStructure::Made)) && !self.unmade.contains(table)
     }
 
     /// Tables are what they were at a savepoint, and so not what they were found to be since.
@@ -219,10 +219,10 @@ impl OwnTables {
                 Replaced::Table(table, before) => {
                     let after = match before {
                         Some(before) => self.tables.insert(table, before),
-                        None => self.tables.remove(&table),
+                        None => self.tables.remove(table),
                     };
                     // Holders of a handle to what it was in between. One that stays has no other in its place.
-                    let stays = self.tables.get(&table).and_then(OwnTable::info);
+                    let stays = self.tables.get(table).and_then(OwnTable::info);
                     if let Some(info) = after.as_ref().and_then(OwnTable::info)
                         && !stays.is_some_and(|stays| Arc::ptr_eq(stays, info))
                     {
@@ -231,7 +231,7 @@ impl OwnTables {
                 }
                 Replaced::Structure(table, Some(before)) => drop(self.structures.insert(table, before)),
                 Replaced::Structure(table, None) => {
-                    if self.structures.remove(&table) != Some(OwnStructure::Dropped) {
+                    if self.structures.remove(table) != Some(OwnStructure::Dropped) {
                         self.unmade.insert(table);
                     }
                 }
@@ -252,7 +252,7 @@ impl OwnTables {
             // Without those that nobody has a handle to: beside this, only the own table itself may have it.
             let tables = &self.tables;
             self.entered.retain(|_, info| {
-                let own = tables.get(&info.entry.table).and_then(OwnTable::info);
+                let own = tables.get(info.entry.table).and_then(OwnTable::info);
                 let is_own = own.is_some_and(|own| Arc::ptr_eq(own, info));
                 Arc::strong_count(info) > 1 + usize::from(is_own)
             });
@@ -262,7 +262,7 @@ impl OwnTables {
     }
 
     pub(crate) fn has_entered(&self, info: &Arc<TableInfo>) -> bool {
-        self.entered.contains_key(&Arc::as_ptr(info).addr())
+        self.entered.contains(Arc::as_ptr(info).addr())
     }
 }
 
@@ -277,7 +277,7 @@ impl OwnTables {
     fn compare(&self, txn: &Txn, info: &TableInfo) -> Result<(), Error> {
         let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
         // The handle may know the table apart from the transaction that has changed it.
-        let is_other = match self.tables.get(&info.entry.table) {
+        let is_other = match self.tables.get(info.entry.table) {
             // A handle to a table that was made here and not changed is a handle to that.
             None | Some(OwnTable::Made(_)) => false,
             Some(OwnTable::Changed(now)) => now.name != info.name || !now.is_as(&info.definition()),

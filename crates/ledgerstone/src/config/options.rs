@@ -37,7 +37,7 @@ pub(crate) struct Maker(Arc<MakeKeeper>);
 impl Maker {
     /// Of the archive there.
     pub(crate) fn of_archive(disk: Arc<dyn Disk>) -> Maker {
-        Maker(Arc::new(move |log| Ok(Arc::new(ledgerstone_media::Archive::begin(Arc::clone(&disk), log)?))))
+        Maker(Arc::new(move |log| ledgerstone_media::archive(Arc::clone(&disk), log)))
     }
 }
 

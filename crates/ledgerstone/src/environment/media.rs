@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ledgerstone_core::directory::check_is_outside;
 use ledgerstone_core::flow::telling;
 use ledgerstone_disk::{Disk, FileDisk};
-use ledgerstone_media::{Archive, Source};
+use ledgerstone_media::Source;
 use ledgerstone_page::{Lsn, PageId};
 
 use crate::inner::Inner;
@@ -166,15 +166,14 @@ impl Environment {
     pub fn archive_now(&self) -> Result<u64, Error> {
         let env = self.inner();
         env.engine.check_process()?;
-        let archive = env.keepers.find::<Archive>().ok_or(Error::NoArchive)?;
         let tail = env.engine.log.tail();
         env.engine.log.flush_to(Lsn(tail.0.saturating_sub(8)))?;
-        let _latched = env.latch(&env.workers.latch[0])?;
-        archive.copy(true)
+        let latched = env.latch(&env.workers.latch[0])?;
+        ledgerstone_media::archive_now(env, &latched)
     }
 }
 
 /// Why the last copy to the archive failed.
 pub(super) fn archive_trouble(env: &Inner) -> Option<String> {
-    env.keepers.find::<Archive>().and_then(|archive| archive.trouble())
+    ledgerstone_media::archive_trouble(env)
 }

@@ -5,7 +5,7 @@
 //! transaction in doubt keeps locked is not waited for, since nobody knows for how long: it is left out, and the report
 //! says so. Checksums need no locks, nor does what a page says by itself: those are verified of every page.
 
-use std::collections::BTreeSet;
+use ledgerstone_region::NumberSet;
 use std::ops::{Bound, ControlFlow};
 
 use ledgerstone_buffer::BufferError;
@@ -126,7 +126,7 @@ impl Environment {
         };
         // All are locked before anything is counted. What they are is read again table by table, as there may be very
         // many.
-        let mut locked: BTreeSet<TableId> = BTreeSet::new();
+        let mut locked: NumberSet<TableId> = NumberSet::new();
         let mut structures = Vec::new();
         let mut scan = scan_catalog();
         while let Some((key, value)) = scan.next(&mut txn)? {
@@ -193,7 +193,7 @@ impl Environment {
                 continue;
             }
             let info = env.table_info(&name, Definition::decode(&name, &value)?);
-            if !locked.contains(&info.entry.table) {
+            if !locked.contains(info.entry.table) {
                 continue;
             }
             if let Some(record_count) = check(&mut report, &mut steps, &name, &info.tree)? {
@@ -201,7 +201,7 @@ impl Environment {
                 report.index_count += info.indexes.len() as u64;
                 report.record_count += record_count;
             }
-            for index in info.indexes.iter().filter(|index| locked.contains(&index.entry.entry.table)) {
+            for index in info.indexes.iter().filter(|index| locked.contains(index.entry.entry.table)) {
                 let place = index.place(&name);
                 check(&mut report, &mut steps, &place, &index.tree)?;
             }
@@ -329,7 +329,7 @@ impl Environment {
                 format!("pages that nothing refers to cannot be told while there is damage in {}", partial.join(", "));
             report.skipped.push(Skipped { place: "space maps".into(), why });
         }
-        let is_told: BTreeSet<u64> = report.problems.iter().filter_map(|problem| problem.page).collect();
+        let is_told: NumberSet<u64> = report.problems.iter().filter_map(|problem| problem.page).collect();
         for page in allocated.iter() {
             go_on(steps.page())?;
             // A page in the cache was verified when it came in, and is sealed anew when it goes out.
@@ -344,7 +344,7 @@ impl Environment {
                 Ok(_) => None,
             };
             let place = || "data file".to_string();
-            let wrong = wrong.filter(|_| !is_told.contains(&page.0));
+            let wrong = wrong.filter(|_| !is_told.contains(page.0));
             report.problems.extend(wrong.map(|what| Problem { place: place(), page: Some(page.0), what, mend: None }));
             if !used.remove(page) && !is_ours && is_all_claimed && partial.is_empty() {
                 let what = "in use, but nothing refers to it".to_string();

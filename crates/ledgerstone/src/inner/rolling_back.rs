@@ -1,13 +1,12 @@
 //! The losers of a restart that are rolled back while the environment is in use, and how far that is.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_disk::quoted;
 use ledgerstone_log::Watch;
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_recovery::Adopted;
-use ledgerstone_region::{Mutex, sync};
+use ledgerstone_region::{Mutex, NumberSet, sync};
 
 use super::Inner;
 use crate::Error;
@@ -50,7 +49,7 @@ pub(crate) struct PutOff {
     /// The names of its tables.
     pub tables: Vec<String>,
     /// What it has locked: these tables, and their indexes.
-    pub locked: BTreeSet<TableId>,
+    pub locked: NumberSet<TableId>,
 }
 
 /// All of them. Made by the opening, and emptied by a thread of its own.
@@ -68,7 +67,7 @@ pub(crate) struct Rollbacks {
 struct Rollback {
     xid: Xid,
     tables: Vec<String>,
-    locked: BTreeSet<TableId>,
+    locked: NumberSet<TableId>,
     first_lsn: Lsn,
     change_count: u64,
     undone_count: AtomicU64,
@@ -136,7 +135,7 @@ impl Rollbacks {
 
     /// The transaction that keeps others from this table, if it is one of these.
     pub(crate) fn holder_of(&self, table: TableId) -> Option<Xid> {
-        self.running().find(|one| one.locked.contains(&table)).map(|one| one.xid)
+        self.running().find(|one| one.locked.contains(table)).map(|one| one.xid)
     }
 
     /// What a call that was refused a lock is told of those who hold it.

@@ -1,12 +1,10 @@
 //! The prepared transactions of an environment that are not decided (D1 to D3 in `transaction/prepared.rs`).
 
-use std::collections::BTreeMap;
-
 use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Hex, Lsn, TableId, Xid};
 use ledgerstone_recovery::InDoubt as Found;
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{ByName, Mutex};
 use ledgerstone_txn::Txn;
 
 use crate::Error;
@@ -30,7 +28,7 @@ pub struct InDoubt {
 /// The prepared transactions of an environment (D1). None: being prepared or decided just now.
 #[derive(Default)]
 pub(crate) struct Undecided {
-    by_id: Mutex<BTreeMap<Vec<u8>, Option<Box<Waiting>>>>,
+    by_id: Mutex<ByName<[u8], Option<Box<Waiting>>>>,
 }
 
 pub(crate) struct Waiting {
@@ -43,12 +41,12 @@ pub(crate) struct Waiting {
 impl Undecided {
     /// What a restart has found.
     pub(crate) fn after_restart(found: Vec<(Found, Txn)>) -> Result<Undecided, Error> {
-        let mut by_id = BTreeMap::new();
+        let mut by_id = ByName::<[u8], _>::new();
         for (found, txn) in found {
             let lock_count = found.record.locks.len() as u64;
             let waiting = Waiting { txn, lsn: found.last, first: found.first, lock_count };
             let id = found.record.global_id;
-            if by_id.insert(id.clone(), Some(Box::new(waiting))).is_some() {
+            if by_id.insert(&id, Some(Box::new(waiting))).is_some() {
                 let what = format!("the log has two prepared transactions named {}", printable(&id));
                 return Err(Error::Corrupt { what });
             }
@@ -64,10 +62,10 @@ impl Undecided {
 
     pub(crate) fn reserve(&self, global_id: &[u8]) -> Result<(), Error> {
         let mut by_id = self.by_id.lock();
-        if by_id.contains_key(global_id) {
+        if by_id.contains(global_id) {
             return Err(Error::AlreadyPrepared { id: printable(global_id) });
         }
-        by_id.insert(global_id.to_vec(), None);
+        by_id.insert(global_id, None);
         Ok(())
     }
 
@@ -76,7 +74,7 @@ impl Undecided {
     }
 
     pub(crate) fn put(&self, global_id: &[u8], waiting: Box<Waiting>) {
-        self.by_id.lock().insert(global_id.to_vec(), Some(waiting));
+        self.by_id.lock().insert(global_id, Some(waiting));
     }
 
     /// Takes a transaction out of its place, to decide it (D2).
@@ -112,9 +110,9 @@ impl Undecided {
 
     pub(crate) fn list(&self) -> Vec<InDoubt> {
         let by_id = self.by_id.lock();
-        let tell = |(global_id, place): (&Vec<u8>, &Option<Box<Waiting>>)| {
+        let tell = |(global_id, place): (&[u8], &Option<Box<Waiting>>)| {
             place.as_ref().map(|waiting| InDoubt {
-                global_id: global_id.clone(),
+                global_id: global_id.to_vec(),
                 xid: waiting.txn.xid(),
                 prepared_lsn: waiting.lsn,
                 first_lsn: waiting.first,

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::time::Duration;
 
 use ledgerstone_core::Error;
+use ledgerstone_core::base::{Base, Latched};
 use ledgerstone_core::keeper::{KeptLog, LogKeeper, Owner, parts_of};
 use ledgerstone_disk::{Disk, Open};
 use ledgerstone_feed::archive::{PIECE_BYTES, Sum, files_of, path, problem_of, read_sum};
@@ -36,7 +37,7 @@ use self::write::{claim, sync_names, write};
 const PERIOD: Duration = Duration::from_millis(50);
 
 /// The archive of one environment. One thread at a time copies, which the latch of its keeper sees to.
-pub struct Archive {
+pub(crate) struct Archive {
     disk: Arc<dyn Disk>,
     owner: Owner,
     known: Beginning,
@@ -54,15 +55,40 @@ pub struct Archive {
     trouble: Mutex<Option<String>>,
 }
 
+/// Makes the keeper that copies the log to `disk`, when an environment opens.
+///
+/// Waits for the disk: see [what blocks](crate#what-blocks).
+///
+/// # Errors
+/// [`Error::ArchiveOfAnother`], [`Error::OlderFormat`], [`Error::NewerFormat`], [`Error::Corrupt`], or a failure of the
+/// disk.
+pub fn archive(disk: Arc<dyn Disk>, log: KeptLog) -> Result<Arc<dyn LogKeeper>, Error> {
+    Ok(Arc::new(Archive::begin(disk, log)?))
+}
+
+/// Copies the log up to what is durable now: `Environment::archive_now` of the library. `latched`: the latch of the
+/// thread that asks keepers, under which nobody else copies.
+///
+/// Waits for the disk: see [what blocks](crate#what-blocks).
+///
+/// # Errors
+/// [`Error::NoArchive`], [`Error::ArchiveOfAnother`]. [`Error::Corrupt`] if the log is damaged. A failure of the disk.
+pub fn archive_now(env: &Base, _latched: &Latched<'_>) -> Result<u64, Error> {
+    env.keepers.find::<Archive>().ok_or(Error::NoArchive)?.copy(true)
+}
+
+/// Why the last copy to the archive failed.
+#[must_use]
+pub fn archive_trouble(env: &Base) -> Option<String> {
+    env.keepers.find::<Archive>().and_then(|archive| archive.trouble())
+}
+
 impl Archive {
     /// An archive for the log of this environment, which it holds back from now on.
     ///
-    /// Waits for the disk: see [what blocks](crate#what-blocks).
-    ///
     /// # Errors
-    /// [`Error::ArchiveOfAnother`], [`Error::OlderFormat`], [`Error::NewerFormat`], [`Error::Corrupt`], or a failure of
-    /// the disk.
-    pub fn begin(disk: Arc<dyn Disk>, log: KeptLog) -> Result<Archive, Error> {
+    /// As [`archive`].
+    fn begin(disk: Arc<dyn Disk>, log: KeptLog) -> Result<Archive, Error> {
         let (log, owner, known) = parts_of(log);
         disk.create_dir("")?;
         disk.create_dir(LOG_DIR)?;
@@ -80,11 +106,9 @@ impl Archive {
 
     /// Copies the segments that are full and durable; with `all`, also what there is of the newest. Returns how many.
     ///
-    /// Waits for the disk: see [what blocks](crate#what-blocks). One thread at a time calls it.
-    ///
     /// # Errors
-    /// [`Error::ArchiveOfAnother`]. [`Error::Corrupt`] if the log is damaged. A failure of the disk.
-    pub fn copy(&self, all: bool) -> Result<u64, Error> {
+    /// As [`archive_now`].
+    fn copy(&self, all: bool) -> Result<u64, Error> {
         let copied = self.copy_from(Lsn(self.kept_from.load(Acquire)), all);
         *self.trouble.lock() = copied.as_ref().err().map(ToString::to_string);
         copied
@@ -242,9 +266,7 @@ impl Archive {
         Arc::clone(&self.disk)
     }
 
-    /// Why the last attempt to copy failed.
-    #[must_use]
-    pub fn trouble(&self) -> Option<String> {
+    fn trouble(&self) -> Option<String> {
         self.trouble.lock().clone()
     }
 }

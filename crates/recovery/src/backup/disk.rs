@@ -6,13 +6,12 @@
 //! B1. Bytes are given out only from frames whose checksums were compared in this process.
 //! B2. Each backup of the chain begins where the one before ends, and names it.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Open};
 use ledgerstone_log::{CONTROL_PATH, ControlState, LOG_DIR, segment_name};
 use ledgerstone_page::Lsn;
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{ByNumber, Mutex};
 
 use super::error::BackupError;
 use super::format::{End, FRAME_BYTES, Frame, FrameKind, Header};
@@ -29,8 +28,8 @@ pub struct BackupFile {
     /// What it holds.
     pub end: End,
     /// By `at`: where the frame lies. Of pages and of log.
-    pages: BTreeMap<u64, (u64, Frame)>,
-    log: BTreeMap<u64, (u64, Frame)>,
+    pages: ByNumber<u64, (u64, Frame)>,
+    log: ByNumber<u64, (u64, Frame)>,
 }
 
 impl BackupFile {
@@ -44,7 +43,7 @@ impl BackupFile {
         let bytes = file.len()?;
         let (mut at, mut number, mut crc) = (0, 0, 0u32);
         let mut header: Option<Header> = None;
-        let (mut pages, mut log) = (BTreeMap::new(), BTreeMap::new());
+        let (mut pages, mut log) = (ByNumber::new(), ByNumber::new());
         loop {
             if bytes - at < FRAME_BYTES as u64 {
                 return Err(match header {
@@ -246,7 +245,7 @@ impl BackupDisk {
         let end = from + to.len() as u64;
         for (no, file) in self.chain.iter().enumerate() {
             let frames = if kind == FrameKind::Pages { &file.pages } else { &file.log };
-            let first = frames.range(..=from / unit).next_back().map_or(0, |(at, _)| *at);
+            let first = frames.range(..=from / unit).next_back().map_or(0, |(at, _)| at);
             for (at, (payload_at, frame)) in frames.range(first..) {
                 let start = at.saturating_mul(unit);
                 let stop = start.saturating_add(u64::from(frame.payload_bytes));

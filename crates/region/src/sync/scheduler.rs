@@ -36,12 +36,11 @@
 use super::carrier::{Carrier, Job, lock};
 use super::thread::Panicked;
 use std::cell::Cell;
-use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 
-use crate::Random;
+use crate::{ByNumber, NumberSet, Random};
 
 /// Virtual time of one decision.
 const STEP_NS: u64 = 200;
@@ -225,12 +224,12 @@ struct State {
     runnable: Vec<u32>,
     /// Who waits on a word, in the order of waiting.
     waiting: Vec<u32>,
-    deadlines: BTreeSet<(u64, u32)>,
+    deadlines: NumberSet<(u64, u32)>,
     /// Threads that have not ended.
     live: u32,
     /// Set when the run is stuck, and why.
     ending: Option<Stuck>,
-    panics: BTreeMap<u32, Panicked>,
+    panics: ByNumber<u32, Panicked>,
 }
 
 struct Thread {
@@ -557,7 +556,7 @@ impl Run {
 
     /// The panic of thread `no`, which is then told to somebody.
     pub(super) fn take_panic(&self, no: u32) -> Option<Panicked> {
-        lock(&self.state).panics.remove(&no)
+        lock(&self.state).panics.remove(no)
     }
 }
 
@@ -589,10 +588,10 @@ impl State {
             threads: vec![Thread::new("root", Carrier::of_root(), Location::caller())],
             runnable: vec![ROOT],
             waiting: Vec::new(),
-            deadlines: BTreeSet::new(),
+            deadlines: NumberSet::new(),
             live: 1,
             ending: None,
-            panics: BTreeMap::new(),
+            panics: ByNumber::new(),
         };
         state.switch_one_in = [1, 4, 16, 64][state.random.below(4) as usize];
         state
@@ -601,7 +600,7 @@ impl State {
     fn make_runnable(&mut self, no: u32, has_timed_out: bool) {
         let thread = &mut self.threads[no as usize];
         if let Some(deadline_ns) = thread.deadline_ns.take() {
-            self.deadlines.remove(&(deadline_ns, no));
+            self.deadlines.remove((deadline_ns, no));
         }
         if thread.waits == Waits::Futex {
             self.waiting.retain(|waiting| *waiting != no);
@@ -632,7 +631,7 @@ impl State {
         if self.steps > self.steps_max {
             self.begin_ending(WhyStuck::TooManySteps);
         }
-        while let Some((deadline_ns, no)) = self.deadlines.first().copied() {
+        while let Some((deadline_ns, no)) = self.deadlines.first() {
             if deadline_ns > self.now_ns && !self.runnable.is_empty() {
                 break;
             }

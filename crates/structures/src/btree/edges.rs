@@ -29,13 +29,12 @@
 //! change only when bounds and guards come, move inwards or go: no lock, and hardly ever something that others have
 //! written.
 
-use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, TableId};
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{ByNumber, Mutex};
 use ledgerstone_txn::{KeyLock, Txn, key_name, table_name};
 
 use super::Direction;
@@ -64,7 +63,7 @@ struct Shard {
     front_below: AtomicU64,
     /// Keys whose prefix is not below this one may be in such a range at the back.
     back_from: AtomicU64,
-    trees: Mutex<BTreeMap<PageId, Ends>>,
+    trees: Mutex<ByNumber<PageId, Ends>>,
     /// Guards that were noted in this shard, and bounds. Changed with the trees locked.
     note_count: AtomicU64,
 }
@@ -227,7 +226,7 @@ impl Ends {
 
 impl Shard {
     /// What writers look at first. Called with the trees locked.
-    fn publish(&self, trees: &BTreeMap<PageId, Ends>) {
+    fn publish(&self, trees: &ByNumber<PageId, Ends>) {
         let of = |edge: &'_ Edge| -> Vec<u64> {
             let bounds = edge.bounds.iter().map(|(bound, _)| bound).chain(&edge.guard);
             bounds.map(|bound| prefix(bound)).collect()
@@ -249,14 +248,14 @@ impl Shard {
     }
 
     /// Makes room for one tree more (E8). False: all are held.
-    fn make_room(trees: &mut BTreeMap<PageId, Ends>, is_held: impl Fn(TableId) -> bool) -> bool {
+    fn make_room(trees: &mut ByNumber<PageId, Ends>, is_held: impl Fn(TableId) -> bool) -> bool {
         if trees.len() < TREES_MAX {
             return true;
         }
-        let mut by_age: Vec<(u64, PageId)> = trees.iter().map(|(root, ends)| (ends.moved, *root)).collect();
+        let mut by_age: Vec<(u64, PageId)> = trees.iter().map(|(root, ends)| (ends.moved, root)).collect();
         by_age.sort_unstable();
-        let oldest = by_age.into_iter().find(|(_, root)| !is_held(trees[root].table));
-        oldest.is_some_and(|(_, root)| trees.remove(&root).is_some())
+        let oldest = by_age.into_iter().find(|(_, root)| trees.get(*root).is_some_and(|ends| !is_held(ends.table)));
+        oldest.is_some_and(|(_, root)| trees.remove(root).is_some())
     }
 
     #[inline]
@@ -282,7 +281,7 @@ impl Edges {
     pub(super) fn revive(&self, root: PageId, key: &[u8]) {
         let shard = self.shard(root);
         if shard.may_hold(key)
-            && let Some(ends) = shard.trees.lock().get_mut(&root)
+            && let Some(ends) = shard.trees.lock().get_mut(root)
         {
             for direction in DIRECTIONS {
                 ends.enter(direction, key, false);
@@ -295,7 +294,7 @@ impl Edges {
         let shard = self.shard(root);
         if shard.has_any() {
             let mut trees = shard.trees.lock();
-            trees.remove(&root);
+            trees.remove(root);
             shard.publish(&trees);
         }
     }
@@ -324,7 +323,7 @@ impl Tree {
         let is_of_use = |bound: &[u8]| start.is_none_or(|start| is_in(direction, start, bound));
         let find = |note: bool| {
             let mut trees = shard.trees.lock();
-            let edge = trees.get_mut(&self.root)?.edge(direction);
+            let edge = trees.get_mut(self.root)?.edge(direction);
             let (bound, seen) = edge.bound(until).filter(|(bound, _)| is_of_use(bound))?.clone();
             if note {
                 edge.guard_count = shard.note();
@@ -362,7 +361,7 @@ impl Tree {
         }
         let old = {
             let mut trees = shard.trees.lock();
-            trees.get_mut(&self.root).and_then(|ends| ends.edge(direction).newest().cloned())
+            trees.get_mut(self.root).and_then(|ends| ends.edge(direction).newest().cloned())
         };
         // E2: from where the bound is.
         let old = old.map(|(bound, _)| bound);
@@ -404,7 +403,7 @@ impl Tree {
             return Ok(());
         }
         let mut trees = shard.trees.lock();
-        let newest = trees.get_mut(&self.root).and_then(|ends| ends.edge(direction).newest());
+        let newest = trees.get_mut(self.root).and_then(|ends| ends.edge(direction).newest());
         let is_wider = match (&old, newest) {
             (None, None) => true,
             // Somebody else may have moved it meanwhile.
@@ -414,14 +413,14 @@ impl Tree {
         if !is_wider {
             return Ok(());
         }
-        if !trees.contains_key(&self.root) {
+        if !trees.contains(self.root) {
             let held = |table, lock| self.engine.locks.held_by_any(key_name(table, lock)).is_some();
             let is_held = |table| held(table, KeyLock::Front) || held(table, KeyLock::Back);
             if !Shard::make_room(&mut trees, is_held) {
                 return Ok(());
             }
         }
-        let ends = trees.entry(self.root).or_insert_with(|| Ends::new(self.table));
+        let ends = trees.get_or_insert_with(self.root, || Ends::new(self.table));
         // Read here, so that it never falls from one bound to the next. The bound may have moved back and out again
         // since it was looked at, for records that an older snapshot sees.
         let seen = self.engine.log.tail();
@@ -477,7 +476,7 @@ impl Tree {
         loop {
             let asking = {
                 let mut trees = shard.trees.lock();
-                let Some(ends) = trees.get_mut(&self.root) else { return Ok(None) };
+                let Some(ends) = trees.get_mut(self.root) else { return Ok(None) };
                 let asking = DIRECTIONS.into_iter().find_map(|direction| {
                     let edge = ends.edge(direction);
                     let asking = Asking { lock: lock_of(direction), direction, guard_count: edge.guard_count };
@@ -496,7 +495,7 @@ impl Tree {
                         DIRECTIONS.into_iter().for_each(|at| ends.enter(at, key, is_outermost(at)));
                     }
                     if ends.says_nothing() {
-                        trees.remove(&self.root);
+                        trees.remove(self.root);
                     }
                     shard.publish(&trees);
                     return Ok(None);

@@ -35,7 +35,7 @@ fn each_open_snapshot_keeps_the_newest_bound_that_it_can_use() {
 
 #[test]
 fn for_one_tree_more_the_one_goes_whose_bounds_are_oldest() {
-    let mut trees = BTreeMap::new();
+    let mut trees = ByNumber::new();
     let table = |n: u64| TableId(100 + n);
     for n in 0..TREES_MAX as u64 {
         assert!(Shard::make_room(&mut trees, |_| false));
@@ -44,10 +44,7 @@ fn for_one_tree_more_the_one_goes_whose_bounds_are_oldest() {
     let last = TREES_MAX as u64 - 1;
     assert!(Shard::make_room(&mut trees, |held| held == table(last)));
     assert_eq!(trees.len(), TREES_MAX - 1, "one only");
-    assert!(
-        !trees.contains_key(&PageId(last - 1)) && trees.contains_key(&PageId(last)),
-        "the oldest that nobody holds"
-    );
+    assert!(!trees.contains(PageId(last - 1)) && trees.contains(PageId(last)), "the oldest that nobody holds");
     trees.insert(PageId(99), Ends::new(table(99)));
     assert!(!Shard::make_room(&mut trees, |_| true), "all are held");
     assert_eq!(trees.len(), TREES_MAX);

@@ -15,7 +15,8 @@
 //!
 //! Nothing here may be called under a latch: the log may have to be read from the device.
 
-use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use ledgerstone_region::{ByName, NumberSet};
+use std::collections::BinaryHeap;
 
 use ledgerstone_log::{Backwards, Log, Record, RecordKind, RecordView};
 use ledgerstone_page::{Corrupt, Lsn, OpId, PageId};
@@ -52,7 +53,7 @@ pub(super) struct Asked<'u, 'a> {
 /// Changes of the records of a leaf, each key's newest first.
 pub(super) struct History<'u> {
     unseen: &'u Unseen,
-    changes: BTreeMap<Vec<u8>, Vec<Record>>,
+    changes: ByName<[u8], Vec<Record>>,
     /// Records of the log that were read for it.
     read_count: u64,
 }
@@ -89,7 +90,7 @@ impl<'u> History<'u> {
     fn add(&mut self, record: Record) {
         if let Some(place) = place_of(record.view()) {
             let key = place.key.to_vec();
-            self.changes.entry(key).or_default().push(record);
+            self.changes.get_or_insert_with(&key, Vec::new).push(record);
         }
     }
 
@@ -97,12 +98,12 @@ impl<'u> History<'u> {
         let Asked { log, root, unseen, is_wanted } = asked;
         // By pieces: what a page went through lies together where it was changed much.
         let mut back = Backwards::new(log, low, 0);
-        let mut history = History { unseen, changes: BTreeMap::new(), read_count: 0 };
+        let mut history = History { unseen, changes: ByName::new(), read_count: 0 };
         // The newest first, and each place once.
-        let (mut ahead, mut seen) = (BinaryHeap::new(), BTreeSet::new());
+        let (mut ahead, mut seen) = (BinaryHeap::new(), NumberSet::new());
         ahead.push((leaf.lsn, leaf.id));
         while let Some((lsn, page)) = ahead.pop() {
-            if lsn < low || !seen.insert((lsn, page)) {
+            if lsn < low || !seen.insert((lsn.0, page.0)) {
                 continue;
             }
             history.read_count += 1;

@@ -8,10 +8,8 @@
 //!     turns by a lock. Another of them forgets all notes of a dropped tree before it takes that tree apart. So no note
 //!     is ever used for a tree that is half gone, or for another one that got the same root page.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{ByName, ByNumber, Mutex};
 
 /// Leaves noted of one tree before the whole tree is.
 const LEAVES_MAX: usize = 256;
@@ -20,32 +18,37 @@ const LEAVES_MAX: usize = 256;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Where {
     /// The leaves with these low fences.
-    Leaves(BTreeSet<Vec<u8>>),
+    Leaves(ByName<[u8], ()>),
     /// All from the one that holds this key on.
     From(Vec<u8>),
 }
 
 impl Where {
     pub(super) fn nowhere() -> Where {
-        Where::Leaves(BTreeSet::new())
+        Where::Leaves(ByName::new())
     }
+}
+
+/// The lowest of some leaves.
+fn first(leaves: &ByName<[u8], ()>) -> Option<Vec<u8>> {
+    leaves.keys().next().map(<[u8]>::to_vec)
 }
 
 /// The notes.
 #[derive(Debug, Default)]
 pub(super) struct Emptied {
-    trees: Mutex<BTreeMap<(TableId, PageId), Where>>,
+    trees: Mutex<ByNumber<(u64, u64), Where>>,
 }
 
 impl Emptied {
     pub(super) fn note(&self, table: TableId, root: PageId, low: Vec<u8>) {
         let mut trees = self.trees.lock();
-        let noted = trees.entry((table, root)).or_insert_with(|| Where::Leaves(BTreeSet::new()));
+        let noted = trees.get_or_insert_with((table.0, root.0), || Where::Leaves(ByName::new()));
         match noted {
             Where::Leaves(leaves) => {
-                leaves.insert(low);
+                leaves.insert(&low, ());
                 if leaves.len() > LEAVES_MAX {
-                    *noted = Where::From(leaves.pop_first().unwrap_or_default());
+                    *noted = Where::From(first(leaves).unwrap_or_default());
                 }
             }
             Where::From(key) if low < *key => *key = low,
@@ -55,30 +58,30 @@ impl Emptied {
 
     pub(super) fn put_back(&self, table: TableId, root: PageId, left: Where) {
         match left {
-            Where::Leaves(lows) => lows.into_iter().for_each(|low| self.note(table, root, low)),
+            Where::Leaves(lows) => lows.keys().for_each(|low| self.note(table, root, low.to_vec())),
             Where::From(key) => {
                 let mut trees = self.trees.lock();
                 // Somebody may have noted leaves before it meanwhile.
-                let first = match trees.remove(&(table, root)) {
-                    Some(Where::Leaves(mut leaves)) => leaves.pop_first().map_or(key.clone(), |low| low.min(key)),
+                let first = match trees.remove((table.0, root.0)) {
+                    Some(Where::Leaves(leaves)) => first(&leaves).map_or(key.clone(), |low| low.min(key)),
                     Some(Where::From(other)) => other.min(key),
                     None => key,
                 };
-                trees.insert((table, root), Where::From(first));
+                trees.insert((table.0, root.0), Where::From(first));
             }
         }
     }
 
     pub(super) fn forget(&self, root: PageId) {
-        self.trees.lock().retain(|&(_, of), _| of != root);
+        self.trees.lock().retain(|(_, of), _| of != root.0);
     }
 
     pub(super) fn trees(&self) -> Vec<(TableId, PageId)> {
-        self.trees.lock().keys().copied().collect()
+        self.trees.lock().keys().map(|(table, root)| (TableId(table), PageId(root))).collect()
     }
 
     pub(super) fn take(&self, table: TableId, root: PageId) -> Option<Where> {
-        self.trees.lock().remove(&(table, root))
+        self.trees.lock().remove((table.0, root.0))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -103,7 +106,7 @@ mod tests {
         assert_eq!(notes.trees(), [(TableId(1), PageId(5)), (TableId(1), PageId(6))]);
         assert_eq!(notes.take(TableId(1), PageId(5)), Some(Where::From(7_usize.to_be_bytes().to_vec())));
         let leaves = notes.take(TableId(1), PageId(6)).unwrap();
-        assert_eq!(leaves, Where::Leaves(BTreeSet::from([vec![1]])));
+        assert_eq!(leaves, Where::Leaves(ByName::from_iter([(&[1][..], ())])));
         notes.put_back(TableId(1), PageId(6), leaves);
         notes.note(TableId(1), PageId(5), vec![3]);
         notes.put_back(TableId(1), PageId(5), Where::From(vec![4]));

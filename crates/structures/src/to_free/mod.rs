@@ -36,13 +36,12 @@ mod emptied;
 mod own;
 mod reclaim;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, OpId, PageId, TableId, Xid};
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{ByNumber, Mutex, Number};
 use ledgerstone_space::{OP_SPACE_SET, Space};
 use ledgerstone_txn::{Engine, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
@@ -112,6 +111,29 @@ impl Entry {
     }
 }
 
+/// Only to look entries up: their order means nothing.
+impl Number for Entry {
+    fn to_number(self) -> u128 {
+        let (kind, structure) = match self.kind {
+            Kind::Tree => (1, 0),
+            Kind::Blob => (2, 0),
+            Kind::Own(structure) => (3, structure),
+            Kind::Page => (4, 0),
+        };
+        kind << 80 | u128::from(structure) << 64 | u128::from(self.root.0)
+    }
+
+    fn from_number(number: u128) -> Entry {
+        let kind = match number >> 80 {
+            1 => Kind::Tree,
+            2 => Kind::Blob,
+            3 => Kind::Own((number >> 64) as u16), // It was made from one.
+            _ => Kind::Page,
+        };
+        Entry { kind, root: PageId(number as u64) }
+    }
+}
+
 /// Bytes of an entry's value.
 const VALUE_BYTES: usize = 9;
 /// The header of its record in a leaf: the length.
@@ -166,9 +188,9 @@ pub struct ToFree {
 #[derive(Debug, Default)]
 struct Notes {
     /// Entries whose transactions have ended, and the log's tail when that was first seen (F4).
-    ended: Mutex<BTreeMap<Entry, Lsn>>,
+    ended: Mutex<ByNumber<Entry, Lsn>>,
     /// Trees that are being looked through for nodes that no parent names, and how far that has come.
-    posting: Mutex<BTreeMap<Entry, Posting>>,
+    posting: Mutex<ByNumber<Entry, Posting>>,
     /// An entry was made since the last round of the reclaimer.
     has_entries: AtomicBool,
     /// Entries have gone, and their ghosts may not have yet.

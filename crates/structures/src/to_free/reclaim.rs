@@ -16,14 +16,13 @@
 //!     nodes at most. So whoever closes the environment, or wants the next turn, does not wait until a large tree has
 //!     been read.
 
-use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockError, LockName, Mode};
 use ledgerstone_page::{OpId, PageId, PageSet, TableId};
-use ledgerstone_region::sync;
+use ledgerstone_region::{ByName, sync};
 use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Durability, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
@@ -212,7 +211,7 @@ impl ToFree {
 
     /// F4. True, too, if it is not known yet when the entry's transaction ended.
     fn is_behind_snapshots(&self, entry: Entry) -> bool {
-        let ended = self.notes.ended.lock().get(&entry).copied();
+        let ended = self.notes.ended.lock().get(entry).copied();
         let is_behind = ended.is_none_or(|ended| self.tree.engine.versions.oldest_snapshot() >= ended);
         if !is_behind {
             self.notes.has_entries.store(true, Relaxed);
@@ -257,12 +256,12 @@ impl ToFree {
                 Ok(PurgedPart { left, goes_on_at, is_any })
             }
             Where::Leaves(lows) => {
-                let mut left = BTreeSet::new();
-                for low in lows {
-                    let purged = tree.purge_at(txn, &low)?;
+                let mut left = ByName::new();
+                for low in lows.keys() {
+                    let purged = tree.purge_at(txn, low)?;
                     is_any |= purged.is_any();
                     if purged.held_count > 0 {
-                        left.insert(low);
+                        left.insert(low, ());
                     }
                 }
                 Ok(PurgedPart { left: Where::Leaves(left), goes_on_at: None, is_any })
@@ -351,7 +350,7 @@ impl ToFree {
             return Ok(Freed::Held);
         }
         let Some(state) = self.state_at(txn, entry)? else {
-            self.notes.ended.lock().remove(&entry);
+            self.notes.ended.lock().remove(entry);
             return Ok(Freed::Whole);
         };
         sync::yield_point("deferred free: entry read");
@@ -365,7 +364,7 @@ impl ToFree {
             return Ok(Freed::Held);
         }
         let tail = self.tree.engine.log.tail();
-        self.notes.ended.lock().entry(entry).or_insert(tail); // F4
+        self.notes.ended.lock().get_or_insert_with(entry, || tail); // F4
         if !self.is_behind_snapshots(entry) {
             return Ok(Freed::Held);
         }
@@ -384,7 +383,7 @@ impl ToFree {
                 self.notes.edges.forget(entry.root);
                 let tree = self.tree_of(entry);
                 if !state.is_posted {
-                    let from = self.notes.posting.lock().remove(&entry);
+                    let from = self.notes.posting.lock().remove(entry);
                     if let Some(next) = post_some(txn, &tree, from)? {
                         self.notes.posting.lock().insert(entry, next);
                         return Ok(Freed::Partly); // R2
@@ -400,7 +399,7 @@ impl ToFree {
                 self.free_root(txn, entry, OP_NODE_FREE)?;
             }
         }
-        self.notes.ended.lock().remove(&entry);
+        self.notes.ended.lock().remove(entry);
         Ok(Freed::Whole)
     }
 

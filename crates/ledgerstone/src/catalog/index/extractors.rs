@@ -1,6 +1,6 @@
 //! The functions that a program has registered for its indexes.
 
-use std::collections::BTreeMap;
+use ledgerstone_region::ByName;
 use std::fmt;
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub(crate) struct ExtractorTypes {
 /// The functions that the program has registered, by name.
 #[derive(Clone, Default)]
 pub(crate) struct Extractors {
-    pub(super) by_name: BTreeMap<String, Extractor>,
+    pub(super) by_name: ByName<str, Extractor>,
 }
 
 impl fmt::Debug for Extractors {
@@ -45,7 +45,7 @@ impl fmt::Debug for Extractors {
 
 impl Extractors {
     pub(crate) fn add(&mut self, name: String, extract: Arc<Extract>, types: Option<ExtractorTypes>) {
-        self.by_name.insert(name, Extractor { extract, types });
+        self.by_name.insert(&name, Extractor { extract, types });
     }
 
     /// What the catalog is to call the type of a new index's keys.

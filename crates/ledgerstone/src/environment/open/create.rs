@@ -1,6 +1,6 @@
 //! A new environment, and directories that hold none (O1).
 
-use std::collections::BTreeSet;
+use ledgerstone_region::NumberSet;
 use std::sync::Arc;
 
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, LOCK, new_id, refuse_cut_restore};
@@ -27,7 +27,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) 
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let control = Arc::new(ControlFile::begin_creation(&*disk, state)?);
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
-    let parts = Parts::build(options, &effective, (&disk, &fence), &control, (&found, &BTreeSet::new()), None)?;
+    let parts = Parts::build(options, &effective, (&disk, &fence), &control, (&found, &NumberSet::new()), None)?;
     let engine = &parts.engine;
     let opening = Opening(Some(Arc::clone(engine)));
 

@@ -1,6 +1,5 @@
 //! The parts of an engine, put together.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -11,7 +10,7 @@ use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_page::Xid;
 use ledgerstone_recovery::{Analysis, RecoveryReport};
-use ledgerstone_region::{Handle, Latch, Region, SlotTable};
+use ledgerstone_region::{Handle, Latch, NumberSet, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
@@ -41,7 +40,7 @@ impl Parts {
         effective: &Effective,
         (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
         control: &Arc<ControlFile>,
-        (found, too_large): (&Analysis, &BTreeSet<Xid>),
+        (found, too_large): (&Analysis, &NumberSet<Xid>),
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
         let state = control.state();

@@ -16,7 +16,7 @@
 //! P5. Losers that have changed one record are undone together, in the order of the log. Locks have kept them apart,
 //!     unless the lock manager of this life or of the one before keeps nobody out: then nothing is put off.
 
-use std::collections::{BTreeMap, BTreeSet};
+use ledgerstone_region::{ByName, ByNumber, NumberSet};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -34,12 +34,12 @@ use crate::inner::PutOff;
 const TREES_MAX: usize = 64;
 
 /// The losers that are to be put off, if their tables allow it (P1, P2).
-pub(super) fn too_large(losers: &BTreeMap<Xid, Loser>, bytes_max: u64) -> BTreeSet<Xid> {
+pub(super) fn too_large(losers: &ByNumber<Xid, Loser>, bytes_max: u64) -> NumberSet<Xid> {
     let (mut of_tables, others): (Vec<_>, Vec<_>) = losers.iter().partition(|(_, loser)| is_of_tables(loser));
     of_tables.sort_by_key(|(_, loser)| loser.to_undo.bytes);
     let mut bytes: u64 = others.iter().map(|(_, loser)| loser.to_undo.bytes).sum();
-    let mut too_large = BTreeSet::new();
-    for (&xid, loser) in of_tables {
+    let mut too_large = NumberSet::new();
+    for (xid, loser) in of_tables {
         bytes = bytes.saturating_add(loser.to_undo.bytes);
         if bytes > bytes_max {
             too_large.insert(xid);
@@ -49,7 +49,7 @@ pub(super) fn too_large(losers: &BTreeMap<Xid, Loser>, bytes_max: u64) -> BTreeS
 }
 
 /// Locks that these losers need at most: for each tree its own, and that of the table that has it.
-pub(super) fn locks_needed(losers: &BTreeMap<Xid, Loser>, too_large: &BTreeSet<Xid>) -> usize {
+pub(super) fn locks_needed(losers: &ByNumber<Xid, Loser>, too_large: &NumberSet<Xid>) -> usize {
     let trees = too_large.iter().filter_map(|xid| losers.get(xid)?.to_undo.trees());
     trees.map(|trees| 2 * trees.len()).sum()
 }
@@ -57,7 +57,7 @@ pub(super) fn locks_needed(losers: &BTreeMap<Xid, Loser>, too_large: &BTreeSet<X
 /// P2.
 fn is_of_tables(loser: &Loser) -> bool {
     loser.to_undo.trees().is_some_and(|trees| {
-        (1..=TREES_MAX).contains(&trees.len()) && !trees.contains(&CATALOG_ROOT) && !trees.contains(&TO_FREE_ROOT)
+        (1..=TREES_MAX).contains(&trees.len()) && !trees.contains(CATALOG_ROOT) && !trees.contains(TO_FREE_ROOT)
     })
 }
 
@@ -90,7 +90,7 @@ pub(super) fn put_off(
 }
 
 /// Whose tree it is, by its root (P3).
-struct Trees(BTreeMap<PageId, Owner>);
+struct Trees(ByNumber<PageId, Owner>);
 
 struct Owner {
     /// The table's name.
@@ -102,7 +102,7 @@ struct Owner {
 
 impl Trees {
     fn read(engine: &Arc<Engine>, catalog: &Tree) -> Result<Trees, Error> {
-        let mut trees = BTreeMap::new();
+        let mut trees = ByNumber::new();
         let mut txn = engine.begin()?;
         let view = txn.open_view(Horizon::None)?;
         let mut scan = catalog.scan_at(view.at(), Bound::Unbounded, Bound::Unbounded, Direction::Forward);
@@ -125,17 +125,17 @@ impl Trees {
 
     /// The names of the tables that have these trees, and what has to be locked to keep others from them. `None` if a
     /// tree is of no table.
-    fn locks_of(&self, roots: &BTreeSet<PageId>) -> Option<(Vec<String>, BTreeSet<TableId>)> {
-        let (mut names, mut ids) = (BTreeSet::new(), BTreeSet::new());
+    fn locks_of(&self, roots: &NumberSet<PageId>) -> Option<(Vec<String>, NumberSet<TableId>)> {
+        let (mut names, mut ids) = (ByName::new(), NumberSet::new());
         for root in roots {
             let owner = self.0.get(root)?;
-            names.insert(owner.name.to_string());
+            names.insert(&*owner.name, ());
             ids.extend([owner.table, owner.tree]);
         }
-        Some((names.into_iter().collect(), ids))
+        Some((names.keys().map(str::to_string).collect(), ids))
     }
 }
 
-fn names_of(tables: &BTreeSet<TableId>) -> Vec<LockName> {
-    tables.iter().copied().map(table_name).collect()
+fn names_of(tables: &NumberSet<TableId>) -> Vec<LockName> {
+    tables.iter().map(table_name).collect()
 }

@@ -1,6 +1,5 @@
 //! An environment that is there (O2, O4 to O8).
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use ledgerstone_buffer::{BufferError, Cache, make_double_write};
@@ -9,7 +8,7 @@ use ledgerstone_disk::{Disk, DiskFile, Fence, Open};
 use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_recovery::{Adopted, RecoveryReport};
-use ledgerstone_region::sync;
+use ledgerstone_region::{NumberSet, sync};
 use ledgerstone_space::Space;
 
 use super::check::{check_data, check_length, refuse_other_locks, refuse_unknown_structures};
@@ -123,7 +122,7 @@ fn recover_with(
 
     let too_large = match options.has_background_threads {
         true => too_large(&analysis.losers, effective.restart_undo_bytes),
-        false => BTreeSet::new(),
+        false => NumberSet::new(),
     };
     let found = (&*analysis, &too_large);
     let parts = Parts::build(options, &effective, (&disk, &fence), control, found, next_incarnation)?;
@@ -154,7 +153,7 @@ fn recover_with(
     // Two that have changed one record are undone together (P5 in `put_off.rs`).
     let is_apart = engine.locks.isolates() && !state.is_unlocked;
     let (large, small): (Vec<_>, Vec<_>) =
-        losers.into_iter().partition(|one| is_apart && too_large.contains(&one.xid()));
+        losers.into_iter().partition(|one| is_apart && too_large.contains(one.xid()));
     let undo = |losers: Vec<Adopted>| {
         progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(ledgerstone_recovery::bytes_to_undo(&losers)));
         ledgerstone_recovery::undo(&engine, losers, &disk, &progress.watch())
