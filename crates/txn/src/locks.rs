@@ -429,7 +429,36 @@ impl Txn {
         self.lock_key_named(table, what, mode, Some(key))
     }
 
+    /// The usual case: the intention is there, and the key's lock is free.
+    #[inline]
     fn lock_key_named(
+        &mut self,
+        table: TableId,
+        what: KeyLock,
+        mode: Mode,
+        key: Option<&[u8]>,
+    ) -> Result<(), TxnError> {
+        if !self.rolling_back
+            && let Some(place) = self.tables.place(table)
+        {
+            if covered(self.tables.held[place].mode, mode) {
+                return Ok(());
+            }
+            if self.tables.has(place, intention(mode))
+                && !self.is_escalation_due(place, mode)
+                && let Ok(grant) =
+                    self.engine.locks.lock(OwnerNo(self.chain.no), key_name(table, what), mode, Wait::Try)
+            {
+                self.depend(grant.depends);
+                self.tables.count_key(place, grant.newly);
+                return Ok(());
+            }
+        }
+        self.lock_key_anyhow(table, what, mode, key)
+    }
+
+    #[inline(never)]
+    fn lock_key_anyhow(
         &mut self,
         table: TableId,
         what: KeyLock,
