@@ -176,9 +176,10 @@ fn open_again(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
 
 fn get_alone(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
     let mut random = random();
+    let table = env.table(TABLE)?;
     repeated(count, || {
         let txn = env.begin()?;
-        found(txn.bytes(TABLE)?.get(key(&mut random, all))?.is_some())?;
+        found(table.get(&txn, key(&mut random, all))?.is_some())?;
         txn.commit().map(drop)
     })
 }
@@ -209,9 +210,10 @@ fn scan(env: &Environment, count: u64, isolation: Isolation) -> Result<(), Error
 /// Each row with another `filler`: the keys are the same, and a put of what is there already changes nothing.
 fn put_alone(env: &Environment, count: u64, all: u64, durability: Durability, filler: u8) -> Result<(), Error> {
     let mut random = random();
+    let table = env.table(TABLE)?;
     repeated(count, || {
         let txn = env.begin()?;
-        txn.bytes(TABLE)?.put(key(&mut random, all), [filler; 100])?;
+        table.put(&txn, key(&mut random, all), [filler; 100])?;
         txn.commit_with(durability).map(drop)
     })
 }
@@ -308,15 +310,16 @@ fn roll_back(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
 
 fn bank(env: &Environment, count: u64, all: u64, is_read_only: bool) -> Result<(), Error> {
     let scale = Scale::of(all, KeyKind::U64);
+    let tables = tpcb::Tables::open(env)?;
     let mut random = random();
     let mut no = if count > 10 { 10 } else { 0 }; // Behind the first ones.
     repeated(count, || {
         let transfer = Transfer::draw(&scale, &mut random);
         no += 1;
         if is_read_only {
-            return tpcb::look(env, &scale, &transfer).map(drop);
+            return tpcb::look(env, &tables, scale.key, &transfer).map(drop);
         }
-        tpcb::transfer_in(env, &scale, history_key(0, no), &transfer).map(drop)
+        tpcb::transfer_in(env, &tables, scale.key, history_key(0, no), &transfer).map(drop)
     })
 }
 
