@@ -216,6 +216,7 @@ impl HeldTables {
 }
 
 /// The intention on the table that a key lock of `mode` needs.
+#[inline]
 fn intention(mode: Mode) -> Mode {
     match mode {
         Mode::IS | Mode::S => Mode::IS,
@@ -224,6 +225,7 @@ fn intention(mode: Mode) -> Mode {
 }
 
 /// True if a lock on the table in mode `held` makes key locks of `mode` unnecessary.
+#[inline]
 fn covered(held: Mode, mode: Mode) -> bool {
     held.stands_for(mode) || held == Mode::SIX && planted::is_on(Bug::TableLockCoversWrites)
 }
@@ -365,13 +367,17 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_table(&mut self, table: TableId, mode: Mode) -> Result<(), TxnError> {
-        if self.rolling_back {
+        let place = self.tables.place(table);
+        if self.rolling_back || place.is_some_and(|place| self.tables.has(place, mode)) {
             return Ok(());
         }
-        match self.tables.place(table) {
-            Some(place) if self.tables.has(place, mode) => Ok(()),
-            _ => self.with_room(None, |txn| txn.lock_table_at(table, mode)).map(drop),
+        // The usual case; whatever is refused is asked for again.
+        if let Ok(grant) = self.engine.locks.lock(OwnerNo(self.chain.no), table_name(table), mode, Wait::Try) {
+            self.depend(grant.depends);
+            self.tables.set(place, table, mode);
+            return Ok(());
         }
+        self.with_room(None, |txn| txn.lock_table_at(table, mode)).map(drop)
     }
 
     /// Locks a table that is not locked so yet, and says where it is among those held. Makes no room for that.

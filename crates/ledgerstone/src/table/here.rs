@@ -40,7 +40,7 @@ impl<'t> TableIn<'t> {
     /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
     #[inline]
     fn enter<T>(self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
-        self.enter_own(mode, |txn, _| f(txn))
+        self.enter_own(mode, move |txn, _| f(txn))
     }
 
     /// The same, with what the transaction itself has made of tables.
@@ -50,7 +50,7 @@ impl<'t> TableIn<'t> {
         mode: Mode,
         f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.shared.run_in(|txn, own| {
+        self.shared.run_in(move |txn, own| {
             if mode == Mode::IX {
                 self.shared.check_writable()?;
             }
@@ -70,9 +70,14 @@ impl<'t> TableIn<'t> {
     #[inline]
     pub(crate) fn look<T>(self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
         if self.shared.isolation == Isolation::Serializable {
-            return self.enter(Mode::IS, |txn| f(txn, Sight::Locked));
+            return self.enter(Mode::IS, move |txn| f(txn, Sight::Locked));
         }
-        self.shared.run_in(|txn, own| {
+        self.look_unlocked(f)
+    }
+
+    #[inline(never)]
+    fn look_unlocked<T>(self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
+        self.shared.run_in(move |txn, own| {
             own.check(txn, self.info())?;
             let (sight, _view) = self.sight_of(txn, Horizon::None, None)?;
             f(txn, sight)
@@ -82,7 +87,7 @@ impl<'t> TableIn<'t> {
     /// The value of `key`.
     #[inline]
     pub(crate) fn get(self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.look(|txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
+        self.look(move |txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
     }
 
     /// Calls `read` with the value of `key`, in a buffer that the thread keeps.
@@ -97,7 +102,7 @@ impl<'t> TableIn<'t> {
     }
 
     fn read_into(self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        self.look(|txn, sight| Ok(self.tree().get_into(txn, key, sight.read(), value)?))
+        self.look(move |txn, sight| Ok(self.tree().get_into(txn, key, sight.read(), value)?))
     }
 
     pub(crate) fn get_for_update(self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
@@ -112,7 +117,7 @@ impl<'t> TableIn<'t> {
     }
 
     pub(crate) fn put(self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.enter(Mode::IX, |txn| self.info.put(txn, key, value))
+        self.enter(Mode::IX, move |txn| self.info.put(txn, key, value))
     }
 
     pub(crate) fn insert_new(self, key: &[u8], value: &[u8]) -> Result<(), Error> {
