@@ -41,6 +41,7 @@
 //! - [`Environment`] is the directory. [`Environment::transact`] and [`Environment::begin`] make transactions.
 //! - [`BytesTable`] stores byte strings, and [`Table`] typed keys and values ([`TableDef`]). The module [`typed`] says
 //!   which types there are, how to derive them for structs, and how to store types that `serde` knows.
+//! - [`EnvTable`] is a table that is opened once for all transactions, which spares each of them the opening.
 //! - [`Transaction::create_index`] makes an index: another way to find records, which every change keeps up to date
 //!   ([`Index`]).
 //! - [`Isolation`] is chosen for each transaction. [`Environment::snapshot`] reads without locks and without waiting.
@@ -140,7 +141,7 @@ pub use ledgerstone_media::{
     RestoreTo,
 };
 pub use table::{
-    BytesTable, Entry, Index, IndexRange, IndexedRecord, IndexedRecords, Range, Record, SortedLoader, Table,
+    BytesTable, Entry, EnvTable, Index, IndexRange, IndexedRecord, IndexedRecords, Range, Record, SortedLoader, Table,
     TypedEntry, TypedIndex, TypedIndexRange, TypedRange, TypedSortedLoader, ValueReader, ValueWriter,
 };
 pub use transaction::{Committed, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};

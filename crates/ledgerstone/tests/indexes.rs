@@ -402,6 +402,45 @@ fn nobody_comes_to_match_what_was_looked_up() -> Result<(), Error> {
 }
 
 #[test]
+fn nobody_comes_before_the_first_record_that_was_found() -> Result<(), Error> {
+    within(60, "phantoms", || {
+        let env = people(&SimDisk::new()).unwrap();
+        let impatient =
+            TransactionOptions { lock_timeout: Some(Duration::from_millis(1)), ..TransactionOptions::default() };
+        let reader = env.begin().unwrap();
+        let table = reader.bytes("people").unwrap();
+        let found = |index: &str, key: &[u8]| table.index(index).unwrap().get(key).unwrap();
+        assert_eq!(found("by_city", b"Bern"), Some((b"1".to_vec(), b"Bern\tAda".to_vec())));
+        assert_eq!(found("by_name", b"Max"), Some((b"2".to_vec(), b"London\tMax".to_vec())));
+        assert_eq!(found("by_city", b"Oslo"), None);
+        assert_eq!(found("by_name", &[b'n'; 4096]), None, "longer than any key");
+        let try_it = |f: &dyn Fn(&ledgerstone::BytesTable) -> Result<(), Error>| {
+            let txn = env.begin_with(impatient).unwrap();
+            let done = f(&txn.bytes("people").unwrap());
+            txn.abort().unwrap();
+            done
+        };
+        for done in [
+            try_it(&|people| people.put(b"0", b"Bern\tBob")),
+            try_it(&|people| people.put(b"1", b"Rome\tAda")),
+            try_it(&|people| people.put(b"2", b"London\tMaxi")),
+            try_it(&|people| people.put(b"4", b"Oslo\tCid")),
+        ] {
+            assert!(matches!(done, Err(Error::LockTimeout { .. })), "{done:?}");
+        }
+        try_it(&|people| people.put(b"9", b"Bern\tBob")).unwrap(); // It comes behind, and was not asked for.
+        drop(table);
+        reader.commit().unwrap();
+        // A record that has gone leaves a ghost, behind which the next one is found.
+        env.transact(|txn| txn.bytes("people")?.delete(b"1").map(drop)).unwrap();
+        let first = env.transact(|txn| txn.bytes("people")?.index("by_city")?.get(b"Bern")).unwrap();
+        assert_eq!(first, Some((b"3".to_vec(), b"Bern\tEve".to_vec())));
+        assert_sound(&env, "after the reader");
+    });
+    Ok(())
+}
+
+#[test]
 fn each_level_sees_index_and_table_at_one_moment() -> Result<(), Error> {
     let env = people(&SimDisk::new())?;
     let at =

@@ -51,7 +51,7 @@ impl LockTable {
 
     /// Takes a node that the owner has kept for itself.
     #[inline]
-    fn take_private(&self, owner: &Owner) -> Option<u32> {
+    pub(crate) fn take_private(&self, owner: &Owner) -> Option<u32> {
         let node_no = owner.free_head.load(Relaxed);
         if node_no == 0 {
             return None;

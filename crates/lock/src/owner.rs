@@ -17,6 +17,15 @@ impl LockTable {
     /// Puts a node into its owner's list.
     #[inline]
     pub(crate) fn own(&self, owner: &Owner, node_no: u32, node: &Node) {
+        self.own_part(owner, node_no, node);
+        if node.name().is_table() {
+            owner.table_nodes.store(owner.table_nodes.load(Relaxed) + 1, Relaxed);
+        }
+    }
+
+    /// The same for one that is not for a whole table.
+    #[inline]
+    pub(crate) fn own_part(&self, owner: &Owner, node_no: u32, node: &Node) {
         let head = owner.held_head.load(Relaxed);
         node.owner_next.store(head, Relaxed);
         node.owner_previous.store(0, Relaxed);
@@ -25,9 +34,6 @@ impl LockTable {
         }
         owner.held_head.store(node_no, Relaxed);
         owner.held_count.store(owner.held_count.load(Relaxed) + 1, Relaxed);
-        if node.name().is_table() {
-            owner.table_nodes.store(owner.table_nodes.load(Relaxed) + 1, Relaxed);
-        }
     }
 
     /// Takes a node that has left its queue out of its owner's list, and frees it.

@@ -179,6 +179,21 @@ impl Queue<'_> {
         granted.is_none() && node.next.load(Relaxed) != 0
     }
 
+    /// The same for a part of a table that is granted `mode` where the chain is empty: nobody's count changes (Q4).
+    #[inline]
+    pub(crate) fn add_alone(&self, node_no: u32, node: &Node, name: LockName, owner: OwnerNo, mode: Mode) {
+        node.space.store(name.space, Relaxed);
+        node.item.store(name.item, Relaxed);
+        node.owner.store(owner.0, Relaxed);
+        node.bucket.store(self.bucket_no, Relaxed);
+        node.passes.store(0, Relaxed);
+        node.next.store(0, Relaxed);
+        node.previous.store(0, Relaxed);
+        node.modes.store(mode as u32, Relaxed);
+        self.bucket.head.store(node_no, Relaxed);
+        self.bucket.tail.store(node_no, Relaxed);
+    }
+
     /// Puts a node behind `before` in the chain; 0: first of all.
     #[inline]
     fn link_after(&self, node_no: u32, node: &Node, before: u32) {
@@ -213,7 +228,7 @@ impl Queue<'_> {
         }
     }
 
-    /// The only place that changes the modes of a node, and so the one that keeps Q4.
+    /// The only place but [`Queue::add_alone`] that changes the modes of a node, and so the one that keeps Q4.
     #[inline]
     pub(crate) fn set_modes(&self, node: &Node, granted: Option<Mode>, wanted: Option<Mode>) {
         let number = |mode: Option<Mode>| mode.map_or(0, |m| m as u32);

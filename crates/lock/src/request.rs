@@ -163,15 +163,40 @@ impl LockTable {
         }
     }
 
+    /// A request where the queue decides. If there is none, it is granted on the spot, as nearly all are.
     #[inline]
     fn lock_in_queue(&self, owner_no: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError> {
         let queue = self.latch(name, owner_no);
+        let owner = self.owner(owner_no);
+        if queue.bucket.head.load(Relaxed) == 0
+            && !name.is_table()
+            && let Some(node_no) = self.take_private(owner)
+        {
+            let node = self.node(node_no);
+            queue.add_alone(node_no, node, name, owner_no, mode);
+            self.own_part(owner, node_no, node);
+            let depends = Lsn(queue.bucket.commit_lsn.load(Relaxed));
+            return Ok(Grant { newly: true, previous: None, depends });
+        }
+        self.lock_among_others(queue, owner_no, name, mode, wait)
+    }
+
+    #[inline(never)]
+    fn lock_among_others(
+        &self,
+        queue: Queue<'_>,
+        owner_no: OwnerNo,
+        name: LockName,
+        mode: Mode,
+        wait: Wait,
+    ) -> Result<Grant, LockError> {
         let answer = self.request(&queue, owner_no, name, mode, wait);
         drop(queue);
         self.finish(owner_no, answer?, wait)
     }
 
     /// A request for more than an intention on a table: collects the intentions first (I1, I2).
+    #[inline(never)]
     fn lock_strong(&self, owner_no: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError> {
         let queue = self.latch(name, owner_no);
         queue.bucket.strong.fetch_add(1, SeqCst);

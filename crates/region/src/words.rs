@@ -65,6 +65,21 @@ fn store(word: &AtomicU64, value: u64) {
     word.store(value.to_le(), Relaxed);
 }
 
+/// Copies words to as many bytes, a cache line at a time: such a copy is of a whole page, as a rule.
+#[inline(always)]
+fn copy_words(words: &[AtomicU64], to: &mut [u8]) {
+    let (lines, rest) = to.as_chunks_mut::<64>();
+    let (word_lines, word_rest) = words.as_chunks::<8>();
+    for (line, words) in lines.iter_mut().zip(word_lines) {
+        for (chunk, word) in line.as_chunks_mut::<8>().0.iter_mut().zip(words) {
+            *chunk = load(word).to_le_bytes();
+        }
+    }
+    for (chunk, word) in rest.as_chunks_mut::<8>().0.iter_mut().zip(word_rest) {
+        *chunk = load(word).to_le_bytes();
+    }
+}
+
 /// Asks the processor to fetch the cache line where something begins, to be written.
 #[inline(always)]
 pub fn prefetch_to_write<T>(at: &T) {
@@ -163,22 +178,18 @@ impl<'a> Words<'a> {
         past.fill(0);
         let (first, bits) = (off / 8, off % 8 * 8);
         let whole = have / 8;
-        let mut chunks = out.chunks_exact_mut(8);
+        let (body, tail) = out.split_at_mut(whole * 8);
         if bits == 0 {
-            let words = self.words.get(first..first + whole).unwrap_or(&[]);
-            for (chunk, word) in chunks.by_ref().zip(words) {
-                chunk.copy_from_slice(&load(word).to_le_bytes());
-            }
+            copy_words(self.words.get(first..first + whole).unwrap_or(&[]), body);
         } else if whole > 0 {
             let words = self.words.get(first + 1..first + 1 + whole).unwrap_or(&[]);
             let mut low = self.word(first);
-            for (chunk, word) in chunks.by_ref().zip(words) {
+            for (chunk, word) in body.as_chunks_mut::<8>().0.iter_mut().zip(words) {
                 let high = load(word);
-                chunk.copy_from_slice(&(low >> bits | high << (64 - bits)).to_le_bytes());
+                *chunk = (low >> bits | high << (64 - bits)).to_le_bytes();
                 low = high;
             }
         }
-        let tail = chunks.into_remainder();
         if !tail.is_empty() {
             let bytes = self.u64(off + whole * 8).to_le_bytes();
             for (to, from) in tail.iter_mut().zip(bytes) {

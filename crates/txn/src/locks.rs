@@ -215,6 +215,7 @@ impl HeldTables {
 }
 
 /// The intention on the table that a key lock of `mode` needs.
+#[inline]
 fn intention(mode: Mode) -> Mode {
     match mode {
         Mode::IS | Mode::S => Mode::IS,
@@ -223,6 +224,7 @@ fn intention(mode: Mode) -> Mode {
 }
 
 /// True if a lock on the table in mode `held` makes key locks of `mode` unnecessary.
+#[inline]
 fn covered(held: Mode, mode: Mode) -> bool {
     held.stands_for(mode) || held == Mode::SIX && planted::is_on(Bug::TableLockCoversWrites)
 }
@@ -364,13 +366,17 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_table(&mut self, table: TableId, mode: Mode) -> Result<(), TxnError> {
-        if self.rolling_back {
+        let place = self.tables.place(table);
+        if self.rolling_back || place.is_some_and(|place| self.tables.has(place, mode)) {
             return Ok(());
         }
-        match self.tables.place(table) {
-            Some(place) if self.tables.has(place, mode) => Ok(()),
-            _ => self.with_room(None, |txn| txn.lock_table_at(table, mode)).map(drop),
+        // The usual case; whatever is refused is asked for again.
+        if let Ok(grant) = self.engine.locks.lock(OwnerNo(self.chain.no), table_name(table), mode, Wait::Try) {
+            self.depend(grant.depends);
+            self.tables.set(place, table, mode);
+            return Ok(());
         }
+        self.with_room(None, |txn| txn.lock_table_at(table, mode)).map(drop)
     }
 
     /// Locks a table that is not locked so yet, and says where it is among those held. Makes no room for that.
@@ -428,7 +434,36 @@ impl Txn {
         self.lock_key_named(table, what, mode, Some(key))
     }
 
+    /// The usual case: the intention is there, and the key's lock is free.
+    #[inline]
     fn lock_key_named(
+        &mut self,
+        table: TableId,
+        what: KeyLock,
+        mode: Mode,
+        key: Option<&[u8]>,
+    ) -> Result<(), TxnError> {
+        if !self.rolling_back
+            && let Some(place) = self.tables.place(table)
+        {
+            if covered(self.tables.held[place].mode, mode) {
+                return Ok(());
+            }
+            if self.tables.has(place, intention(mode))
+                && !self.is_escalation_due(place, mode)
+                && let Ok(grant) =
+                    self.engine.locks.lock(OwnerNo(self.chain.no), key_name(table, what), mode, Wait::Try)
+            {
+                self.depend(grant.depends);
+                self.tables.count_key(place, grant.newly);
+                return Ok(());
+            }
+        }
+        self.lock_key_anyhow(table, what, mode, key)
+    }
+
+    #[inline(never)]
+    fn lock_key_anyhow(
         &mut self,
         table: TableId,
         what: KeyLock,

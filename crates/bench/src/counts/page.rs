@@ -19,8 +19,9 @@ pub(super) fn text(report: &CountsReport) -> String {
         "# What an operation costs\n\n\
          Counted by `make counts` with callgrind, and so nearly the same on every machine of this kind. The table has\n\
          {} records with keys of 8 bytes and values of 100, and the bank of TPC-B as many accounts. One thread works. All\n\
-         pages are in the cache, and commits do not wait for the disk, unless the row says otherwise. What background\n\
-         threads do is not counted.\n\n\
+         pages are in the cache, and commits do not wait for the disk, unless the row says otherwise. Transactions of\n\
+         their own, and those of TPC-B, use tables that the environment has open. What background threads do is not\n\
+         counted.\n\n\
          Atomics are instructions that change memory in one step for all processors (`lock`, and `xchg` with memory).\n\
          Allocations are calls of `malloc` and the like. The last column is the code that all operations of a row\n\
          touched, in lines of 64 bytes: the instruction cache has 32 KiB.\n\n{HEAD}\n| --- | ---: | ---: | ---: | ---: |\n",

@@ -14,6 +14,8 @@ use crate::tpcb::{self, KeyKind, Scale, Transfer, history_key};
 const CACHE_BYTES: u64 = 1 << 30;
 /// Cache of the one whose pages do not: about a thirtieth of 1,000,000 records.
 const SMALL_CACHE_BYTES: u64 = 4 << 20;
+/// Of so many records in a row, those above their leaves are few pages.
+const APART: u64 = 1_000;
 /// Keys of records that are put in are these and above; those before are there.
 const NEW_KEYS: u64 = 1 << 40;
 
@@ -130,7 +132,16 @@ fn warm(env: &Environment, tables: &[&str]) -> Result<(), Error> {
     let options = TransactionOptions { isolation: Some(Isolation::Snapshot), ..TransactionOptions::default() };
     let txn = env.begin_with(options)?;
     for name in tables {
-        txn.bytes(name)?.range(..)?.for_each_ref(|_, _| true)?;
+        let (table, mut keys, mut no) = (txn.bytes(name)?, Vec::new(), 0_u64);
+        table.range(..)?.for_each_ref(|key, _| {
+            if no.is_multiple_of(APART) {
+                keys.push(key.to_vec());
+            }
+            no += 1;
+            true
+        })?;
+        // A scan goes from leaf to leaf: the pages above them come in by these.
+        keys.iter().try_for_each(|key| table.get(key).map(drop))?;
     }
     txn.commit().map(drop)
 }
@@ -176,9 +187,10 @@ fn open_again(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
 
 fn get_alone(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
     let mut random = random();
+    let table = env.table(TABLE)?;
     repeated(count, || {
         let txn = env.begin()?;
-        found(txn.bytes(TABLE)?.get(key(&mut random, all))?.is_some())?;
+        found(table.get(&txn, key(&mut random, all))?.is_some())?;
         txn.commit().map(drop)
     })
 }
@@ -209,9 +221,10 @@ fn scan(env: &Environment, count: u64, isolation: Isolation) -> Result<(), Error
 /// Each row with another `filler`: the keys are the same, and a put of what is there already changes nothing.
 fn put_alone(env: &Environment, count: u64, all: u64, durability: Durability, filler: u8) -> Result<(), Error> {
     let mut random = random();
+    let table = env.table(TABLE)?;
     repeated(count, || {
         let txn = env.begin()?;
-        txn.bytes(TABLE)?.put(key(&mut random, all), [filler; 100])?;
+        table.put(&txn, key(&mut random, all), [filler; 100])?;
         txn.commit_with(durability).map(drop)
     })
 }
@@ -308,15 +321,16 @@ fn roll_back(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
 
 fn bank(env: &Environment, count: u64, all: u64, is_read_only: bool) -> Result<(), Error> {
     let scale = Scale::of(all, KeyKind::U64);
+    let tables = tpcb::Tables::open(env)?;
     let mut random = random();
     let mut no = if count > 10 { 10 } else { 0 }; // Behind the first ones.
     repeated(count, || {
         let transfer = Transfer::draw(&scale, &mut random);
         no += 1;
         if is_read_only {
-            return tpcb::look(env, &scale, &transfer).map(drop);
+            return tpcb::look(env, &tables, scale.key, &transfer).map(drop);
         }
-        tpcb::transfer_in(env, &scale, history_key(0, no), &transfer).map(drop)
+        tpcb::transfer_in(env, &tables, scale.key, history_key(0, no), &transfer).map(drop)
     })
 }
 

@@ -19,7 +19,7 @@ pub use bank::{KeyKind, Scale};
 pub(crate) use bank::{Transfer, history_key};
 pub use check::{CheckReport, check};
 pub(crate) use load::load;
-pub(crate) use run::{look, transfer_in};
+pub(crate) use run::{Tables, look, transfer_in};
 
 use crate::device::{self, Flush};
 use crate::report::number;

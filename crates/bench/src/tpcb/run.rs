@@ -10,10 +10,12 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use ledgerstone::{Committed, Environment, Error, Ticket};
+use ledgerstone::{Committed, EnvTable, Environment, Error, Ticket};
 
 use super::acks::Acks;
-use super::bank::{ACCOUNTS, BRANCHES, HISTORY, Key, Scale, TELLERS, Transfer, counter_of, credited, history_key};
+use super::bank::{
+    ACCOUNTS, BRANCHES, HISTORY, Key, KeyKind, Scale, TELLERS, Transfer, counter_of, credited, history_key,
+};
 use crate::latency::Timer;
 use ledgerstone_region::Random;
 
@@ -84,6 +86,7 @@ pub(crate) fn run(env: &Environment, plan: &Plan<'_>) -> anyhow::Result<Outcome>
 /// One thread.
 struct Customer<'a> {
     env: &'a Environment,
+    tables: Tables,
     plan: &'a Plan<'a>,
     thread_no: u64,
     counter: u64,
@@ -104,6 +107,7 @@ impl<'a> Customer<'a> {
     fn new(env: &'a Environment, plan: &'a Plan<'a>, thread_no: u64) -> anyhow::Result<Customer<'a>> {
         Ok(Customer {
             env,
+            tables: Tables::open(env)?,
             plan,
             thread_no,
             counter: next_counter(env, thread_no)?,
@@ -128,9 +132,9 @@ impl<'a> Customer<'a> {
             let key = history_key(self.thread_no, self.counter);
             let committed = loop {
                 let tried = if self.plan.is_read_only {
-                    look(self.env, &self.plan.scale, &transfer)
+                    look(self.env, &self.tables, self.plan.scale.key, &transfer)
                 } else {
-                    transfer_in(self.env, &self.plan.scale, key, &transfer)
+                    transfer_in(self.env, &self.tables, self.plan.scale.key, key, &transfer)
                 };
                 match tried {
                     Ok(committed) => break committed,
@@ -176,42 +180,57 @@ impl<'a> Customer<'a> {
     }
 }
 
+/// The tables of a bank, opened once for all transactions.
+pub(crate) struct Tables {
+    accounts: EnvTable,
+    tellers: EnvTable,
+    branches: EnvTable,
+    history: EnvTable,
+}
+
+impl Tables {
+    pub(crate) fn open(env: &Environment) -> Result<Tables, Error> {
+        let [accounts, tellers, branches, history] = [ACCOUNTS, TELLERS, BRANCHES, HISTORY].map(|name| env.table(name));
+        Ok(Tables { accounts: accounts?, tellers: tellers?, branches: branches?, history: history? })
+    }
+}
+
 /// The transaction of TPC-B: three balances and a row of history.
 #[inline]
 pub(crate) fn transfer_in(
     env: &Environment,
-    scale: &Scale,
+    tables: &Tables,
+    kind: KeyKind,
     key: [u8; 8],
     transfer: &Transfer,
 ) -> Result<Committed, Error> {
-    let kind = scale.key;
     let txn = env.begin()?;
-    let credit = |name, number| {
-        let is_there =
-            txn.bytes(name)?.modify(Key::new(kind, number).bytes(), |record| credited(record, transfer.delta))?;
-        if is_there { Ok(()) } else { Err(missing(name)) }
+    let credit = |table: &EnvTable, number| {
+        let key = Key::new(kind, number);
+        let is_there = table.modify(&txn, key.bytes(), |record| credited(record, transfer.delta))?;
+        if is_there { Ok(()) } else { Err(missing(table)) }
     };
-    credit(ACCOUNTS, transfer.account)?;
-    txn.bytes(HISTORY)?.insert_new(&key, &transfer.encode())?;
-    credit(TELLERS, transfer.teller)?;
-    credit(BRANCHES, transfer.branch)?;
+    credit(&tables.accounts, transfer.account)?;
+    tables.history.insert_new(&txn, &key, &transfer.encode())?;
+    credit(&tables.tellers, transfer.teller)?;
+    credit(&tables.branches, transfer.branch)?;
     txn.commit()
 }
 
 /// LIBTP's read-only transaction: an account, a teller, a branch.
 #[inline]
-pub(crate) fn look(env: &Environment, scale: &Scale, transfer: &Transfer) -> Result<Committed, Error> {
-    let kind = scale.key;
+pub(crate) fn look(env: &Environment, tables: &Tables, kind: KeyKind, transfer: &Transfer) -> Result<Committed, Error> {
+    let Tables { accounts, tellers, branches, .. } = tables;
     let txn = env.begin()?;
-    for (name, number) in [(ACCOUNTS, transfer.account), (TELLERS, transfer.teller), (BRANCHES, transfer.branch)] {
-        txn.bytes(name)?.get(Key::new(kind, number).bytes())?.ok_or_else(|| missing(name))?;
+    for (table, number) in [(accounts, transfer.account), (tellers, transfer.teller), (branches, transfer.branch)] {
+        table.get(&txn, Key::new(kind, number).bytes())?.ok_or_else(|| missing(table))?;
     }
     txn.commit()
 }
 
 /// The bank was whole when the run began, so a record that is not there has been lost.
-fn missing(table: &str) -> Error {
-    Error::Corrupt { what: format!("a record of the bank's table {table:?} is missing") }
+fn missing(table: &EnvTable) -> Error {
+    Error::Corrupt { what: format!("a record of the bank's table {:?} is missing", table.name()) }
 }
 
 /// The counter behind the last history row of a thread, so that a bank can be used again.

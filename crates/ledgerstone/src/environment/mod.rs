@@ -29,11 +29,11 @@ pub use lock_wait::LockWait;
 pub use stat::{IndexStat, LogPinStat, SnapshotStat, Stat};
 pub use verify::{Problem, Skipped, VerifyProgress, VerifyReport};
 
-use crate::Error;
 use crate::catalog::Entry;
 use crate::config::{Effective, Options};
 use crate::inner::{Handles, Inner};
 use crate::transaction::Seat;
+use crate::{EnvTable, Error};
 
 /// An open environment. It is cheap to clone. It is closed in order when the last clone and the last transaction are
 /// gone.
@@ -173,6 +173,16 @@ impl Environment {
             Ok(())
         })?;
         Ok(names)
+    }
+
+    /// Opens a table of byte strings for all transactions, on all threads.
+    ///
+    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], conflicts.
+    pub fn table(&self, name: &str) -> Result<EnvTable, Error> {
+        self.transact(|txn| Ok(EnvTable::of_open(&txn.bytes(name)?)))
     }
 
     /// Makes every earlier commit durable, whatever its durability. Takes at most one flush of the log, and none if all

@@ -114,6 +114,7 @@ impl Inner {
         &self.bell
     }
 
+    #[inline]
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Relaxed)
     }

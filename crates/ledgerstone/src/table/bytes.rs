@@ -1,29 +1,20 @@
 //! A table of byte strings in a transaction.
 
-use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, PageId, TableId};
 use ledgerstone_region::Share;
-use ledgerstone_structures::{Direction, Read, Tree};
+use ledgerstone_structures::{Direction, Tree};
 use ledgerstone_txn::Txn;
 
-use crate::catalog::OwnTables;
-use crate::catalog::TableInfo;
-use crate::transaction::Shared;
+use super::here::TableIn;
+use crate::catalog::{OwnTables, TableInfo};
+use crate::transaction::{Shared, Sight};
 use crate::typed::{EncodeError, KeyRange, TableTypes};
 use crate::{Entry, Error, Isolation, Range, Record};
 use ledgerstone_core::typed::prefix_end;
-
-/// A buffer that is kept for the next read of a value is at most so large, in bytes.
-const KEPT_BYTES_MAX: usize = 64 << 10;
-
-thread_local! {
-    /// Where values are read that only a closure looks at.
-    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
-}
 
 /// A table whose keys and values are byte strings, ordered by key. Calls take all types that lend bytes: `"key"`,
 /// `b"key"`, a `Vec`.
@@ -92,10 +83,16 @@ impl BytesTable {
         f()
     }
 
+    /// The table and the transaction, lent.
+    #[inline]
+    pub(crate) fn here(&self) -> TableIn<'_> {
+        TableIn { shared: &self.shared, info: &self.info }
+    }
+
     /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
     #[inline]
     pub(crate) fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
-        self.enter_own(mode, |txn, _| f(txn))
+        self.here().enter_own(mode, |txn, _| f(txn))
     }
 
     /// The same, with what the transaction itself has made of tables.
@@ -105,20 +102,13 @@ impl BytesTable {
         mode: Mode,
         f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        self.shared.run_in(|txn, own| {
-            if mode == Mode::IX {
-                self.shared.check_writable()?;
-            }
-            txn.lock_table(self.info.entry.table, mode)?;
-            if self.info.is_dropped() {
-                return Err(self.why_gone(txn));
-            }
-            if self.shared.isolation != Isolation::Serializable {
-                own.check(txn, self.info())?;
-                self.check_written(txn, own)?;
-            }
-            f(txn, own)
-        })
+        self.here().enter_own(mode, f)
+    }
+
+    /// Runs `f` as this transaction's level reads.
+    #[inline]
+    pub(crate) fn look<T>(&self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
+        self.here().look(f)
     }
 
     /// The value of `key`, as the transaction's [`Isolation`] sees it. A serializable transaction locks it for reading
@@ -131,11 +121,7 @@ impl BytesTable {
     /// [`Error::HeldByCaller`]. [`Error::SnapshotTooOld`] for a snapshot. [`Error::NoSuchTable`] if the table was
     /// dropped or renamed. [`Error::Corrupt`], [`Error::Finished`].
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.get_bytes(key.as_ref())
-    }
-
-    fn get_bytes(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.look(|txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
+        self.here().get(key.as_ref())
     }
 
     /// Calls `read` with the value of `key`, and returns its result. The value is copied into a buffer that the thread
@@ -166,17 +152,7 @@ impl BytesTable {
     }
 
     pub(crate) fn look_at<T>(&self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
-        let mut value = BUFFER.try_with(Cell::take).unwrap_or_default(); // Empty if `read` of another call is running.
-        let is_there = self.read_into(key, &mut value)?;
-        let found = is_there.then(|| read(&value));
-        if value.capacity() <= KEPT_BYTES_MAX {
-            let _ = BUFFER.try_with(|kept| kept.set(value)); // Else the thread is ending.
-        }
-        Ok(found)
-    }
-
-    fn read_into(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
-        self.look(|txn, sight| Ok(self.tree().get_into(txn, key, sight.read(), value)?))
+        self.here().look_at(key, read)
     }
 
     /// The value of `key`, locked so that only this transaction can change it next. Other transactions may still read
@@ -188,15 +164,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::SnapshotConflict`].
     pub fn get_for_update(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        let key = key.as_ref();
-        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, self.for_update())?))
-    }
-
-    fn for_update(&self) -> Read {
-        match self.shared.isolation {
-            Isolation::Serializable => Read::ForUpdate,
-            _ => Read::ForUpdateOnly,
-        }
+        self.here().get_for_update(key.as_ref())
     }
 
     /// True if `key` has a value.
@@ -219,11 +187,7 @@ impl BytesTable {
     /// [`Error::IndexKeyTooLarge`], [`Error::NotIndexable`], [`Error::NoIndexExtractor`]. Nothing has changed then, and
     /// the transaction goes on.
     pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        self.put_bytes(key.as_ref(), value.as_ref())
-    }
-
-    fn put_bytes(&self, key: &[u8], value: &[u8]) -> Result<(), Error> {
-        self.enter(Mode::IX, |txn| self.info.put(txn, key, value))
+        self.here().put(key.as_ref(), value.as_ref())
     }
 
     /// Sets the value of `key` and returns the one that it had, if any. [`BytesTable::put`] does not read the old one.
@@ -245,7 +209,7 @@ impl BytesTable {
     ) -> Result<Option<T>, Error> {
         let users = self.shared.users_code();
         self.enter(Mode::IX, |txn| {
-            let old = self.tree().get(txn, key, self.for_update())?;
+            let old = self.tree().get(txn, key, self.here().for_update())?;
             let old = old.map(|old| users.run(|| read(old))).transpose()?;
             self.info.put(txn, key, value)?;
             Ok(old)
@@ -259,11 +223,7 @@ impl BytesTable {
     /// # Errors
     /// [`Error::KeyExists`], and as [`BytesTable::put`].
     pub fn insert_new(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<(), Error> {
-        let (key, value) = (key.as_ref(), value.as_ref());
-        self.enter(Mode::IX, |txn| match self.info.insert(txn, key, value)? {
-            true => Ok(()),
-            false => Err(Error::KeyExists { table: self.info.name.clone(), key: self.info.shown(key) }),
-        })
+        self.here().insert_new(key.as_ref(), value.as_ref())
     }
 
     /// Removes `key`, and returns whether it had a value.
@@ -273,11 +233,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<bool, Error> {
-        self.delete_bytes(key.as_ref())
-    }
-
-    fn delete_bytes(&self, key: &[u8]) -> Result<bool, Error> {
-        self.enter(Mode::IX, |txn| self.info.delete(txn, key))
+        self.here().delete(key.as_ref())
     }
 
     /// Removes `key` and returns the value that it had. [`BytesTable::delete`] does not read it.
@@ -298,7 +254,7 @@ impl BytesTable {
     ) -> Result<Option<T>, Error> {
         let users = self.shared.users_code();
         self.enter(Mode::IX, |txn| {
-            let Some(value) = self.tree().get(txn, key, self.for_update())? else { return Ok(None) };
+            let Some(value) = self.tree().get(txn, key, self.here().for_update())? else { return Ok(None) };
             let value = users.run(|| read(value))?;
             self.info.delete(txn, key)?;
             Ok(Some(value))
@@ -383,9 +339,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`]. In `change`, calls of this transaction are refused: [`Error::Busy`].
     pub fn modify(&self, key: impl AsRef<[u8]>, change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
-        let key = key.as_ref();
-        let users = self.shared.users_code();
-        self.enter(Mode::IX, |txn| self.info.modify(txn, key, |old| users.run(|| change(old))))
+        self.here().modify(key.as_ref(), change)
     }
 
     /// The place of `key`, to look at and to fill.

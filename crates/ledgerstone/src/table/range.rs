@@ -65,7 +65,7 @@ impl Range {
             })?,
             _ => table.shared.run_in(|txn, own| {
                 own.check(txn, table.info())?;
-                table.sight_of(txn, Horizon::Marks, index)
+                table.here().sight_of(txn, Horizon::Marks, index)
             })?,
         };
         let view = view.map(|view| table.shared.keep_view(view)).transpose()?;
@@ -114,12 +114,7 @@ impl Range {
         shared.run_in(|txn, own| {
             own.check(txn, table.info())?;
             shared.check_sight(sight)?;
-            while let Some((key, value)) = scan.next(txn)? {
-                if !users.run(|| f(key, value)) {
-                    break;
-                }
-            }
-            Ok(())
+            Ok(scan.for_each(txn, |key, value| users.run(|| f(key, value)))?)
         })
     }
 

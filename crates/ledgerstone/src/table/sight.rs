@@ -6,34 +6,16 @@ use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_txn::{At, Horizon, Txn, View};
 
-use super::BytesTable;
+use super::here::TableIn;
 use crate::Error;
 use crate::catalog::{Definition, OwnTables, TableInfo};
 use crate::transaction::{Shared, Sight};
 use ledgerstone_core::choice::Isolation;
 
-impl BytesTable {
-    /// Runs `f` as this transaction's level reads.
-    #[inline]
-    pub(crate) fn look<T>(&self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
-        if self.shared.isolation == Isolation::Serializable {
-            return self.enter(Mode::IS, |txn| f(txn, Sight::Locked));
-        }
-        self.shared.run_in(|txn, own| {
-            own.check(txn, self.info())?;
-            let (sight, _view) = self.sight(txn, Horizon::None)?;
-            f(txn, sight)
-        })
-    }
-
-    /// As [`Shared::sight`], with the table found there.
-    pub(crate) fn sight(&self, txn: &mut Txn, horizon: Horizon) -> Result<(Sight, Option<View>), Error> {
-        self.sight_of(txn, horizon, None)
-    }
-
-    /// The same, with one of its indexes, too.
+impl TableIn<'_> {
+    /// As [`Shared::sight`], with the table found there, and one of its indexes if one is meant.
     pub(crate) fn sight_of(
-        &self,
+        self,
         txn: &mut Txn,
         horizon: Horizon,
         index: Option<usize>,
@@ -48,7 +30,7 @@ impl BytesTable {
     /// I4: the table is locked with the intention to write; is it still there, with the indexes that are known here?
     /// Once for each transaction and table, until the transaction itself changes what the table is: it may know it by
     /// several handles.
-    pub(crate) fn check_written(&self, txn: &mut Txn, own: &mut OwnTables) -> Result<(), Error> {
+    pub(crate) fn check_written(self, txn: &mut Txn, own: &mut OwnTables) -> Result<(), Error> {
         let info = self.info();
         if own.has_entered(info) {
             return Ok(());
@@ -65,7 +47,7 @@ impl BytesTable {
 
     /// Why a table that is known to be no longer what it was cannot be used.
     #[cold]
-    pub(crate) fn why_gone(&self, txn: &mut Txn) -> Error {
+    pub(crate) fn why_gone(self, txn: &mut Txn) -> Error {
         let now = txn.open_view(Horizon::None).map_err(Error::from);
         let found = now.and_then(|view| self.shared.env.named_at(txn, &self.info().name, view.at()));
         found.map_or_else(|error| error, |found| self.gone(txn, found))
@@ -75,7 +57,7 @@ impl BytesTable {
     /// it was that still, so if another transaction has changed it, that one was the first to commit. The error says
     /// so, rather than that there is no such table. So the caller tries again and finds out.
     #[cold]
-    fn gone(&self, txn: &Txn, found: Option<Definition>) -> Error {
+    fn gone(self, txn: &Txn, found: Option<Definition>) -> Error {
         let name = &self.info().name;
         // A transaction that drops a table, or has made it and taken that back, has it locked exclusively.
         let is_own_work = txn.covers(self.info().entry.table, Mode::X);

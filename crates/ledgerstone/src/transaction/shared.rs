@@ -136,7 +136,8 @@ impl Drop for Held<'_> {
         if let Some(txn) = &mut self.state.txn {
             txn.release_claim();
         }
-        if self.shared.is_doomed.load(Relaxed) || self.state.txn.is_none() {
+        let has_ended = self.state.txn.is_none() && !self.state.views.is_empty();
+        if self.shared.is_doomed.load(Relaxed) || has_ended {
             self.end();
         }
         self.shared.holder.store(0, Relaxed);

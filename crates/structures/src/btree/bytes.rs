@@ -5,6 +5,7 @@
 //!     sees offsets that never were.
 
 use std::cmp::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_region::Words;
 
@@ -16,12 +17,25 @@ pub trait Bytes: Copy {
     fn u16(&self, at: usize) -> u16;
     /// Eight bytes, little-endian.
     fn u64(&self, at: usize) -> u64;
+    /// The eight bytes at `8 * no`, little-endian; zero if they do not all lie before the end. The fastest way to read
+    /// what is aligned.
+    fn word(&self, no: usize) -> u64;
+    /// Those of these numbers, of which the last is the largest; all zero if that does not lie before the end.
+    fn words<const N: usize>(&self, nos: [usize; N]) -> [u64; N];
+    /// The first of `count` words, counted from word `no` on, whose low half is not below `head`, and the word. Without
+    /// one, `count`; 0 if they do not all lie before the end. The low halves rise.
+    fn first_from(&self, no: usize, count: usize, head: u32) -> (usize, Option<u64>);
     /// Compares `len` bytes at `at` with `other`, as strings are compared.
     fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering;
     /// Copies the bytes at `at` into `out`. Past the end they are zero.
     fn copy_to(&self, at: usize, out: &mut [u8]);
     /// Appends `len` bytes at `at` to `out`, or fewer if the page ends before.
     fn append_to(&self, at: usize, len: usize, out: &mut Vec<u8>);
+}
+
+#[inline]
+fn load(word: &AtomicU64) -> u64 {
+    u64::from_le(word.load(Relaxed))
 }
 
 impl Bytes for Words<'_> {
@@ -41,6 +55,28 @@ impl Bytes for Words<'_> {
     }
 
     #[inline]
+    fn word(&self, no: usize) -> u64 {
+        self.as_atomics().get(no).map_or(0, load)
+    }
+
+    #[inline]
+    fn words<const N: usize>(&self, nos: [usize; N]) -> [u64; N] {
+        let words = self.as_atomics();
+        // Looked at once, so that it need not be for each.
+        match nos.last() {
+            Some(&last) if last < words.len() => nos.map(|no| words.get(no).map_or(0, load)),
+            _ => [0; N],
+        }
+    }
+
+    #[inline]
+    fn first_from(&self, no: usize, count: usize, head: u32) -> (usize, Option<u64>) {
+        let words = self.as_atomics().get(no..no + count).unwrap_or(&[]);
+        let at = words.partition_point(|word| (load(word) as u32) < head);
+        (at, words.get(at).map(load))
+    }
+
+    #[inline]
     fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering {
         Words::compare(self, at, len, other)
     }
@@ -54,6 +90,9 @@ impl Bytes for Words<'_> {
     fn append_to(&self, at: usize, len: usize, out: &mut Vec<u8>) {
         let len = len.min(Words::len_bytes(self).saturating_sub(at));
         let old = out.len();
+        if out.capacity() == 0 {
+            *out = Vec::with_capacity(len); // As large as the value, and without a look at what there was before.
+        }
         out.resize(old + len, 0);
         Words::copy_to(self, at, &mut out[old..]);
     }
@@ -80,6 +119,29 @@ impl Bytes for &[u8] {
             Some(bytes) => u64::from_le_bytes(bytes),
             None => 0,
         }
+    }
+
+    #[inline]
+    fn word(&self, no: usize) -> u64 {
+        self.as_chunks::<8>().0.get(no).map_or(0, |bytes| u64::from_le_bytes(*bytes))
+    }
+
+    #[inline]
+    fn words<const N: usize>(&self, nos: [usize; N]) -> [u64; N] {
+        let words = self.as_chunks::<8>().0;
+        match nos.last() {
+            Some(&last) if last < words.len() => {
+                nos.map(|no| words.get(no).map_or(0, |bytes| u64::from_le_bytes(*bytes)))
+            }
+            _ => [0; N],
+        }
+    }
+
+    #[inline]
+    fn first_from(&self, no: usize, count: usize, head: u32) -> (usize, Option<u64>) {
+        let words = self.as_chunks::<8>().0.get(no..no + count).unwrap_or(&[]);
+        let at = words.partition_point(|bytes| (u64::from_le_bytes(*bytes) as u32) < head);
+        (at, words.get(at).map(|bytes| u64::from_le_bytes(*bytes)))
     }
 
     #[inline]

@@ -34,6 +34,7 @@ mod check;
 mod edges;
 pub mod edit;
 mod estimate;
+mod first;
 mod gathered;
 mod ghost;
 mod history;

@@ -118,6 +118,43 @@ pub(crate) fn head_of(suffix: &[u8]) -> u32 {
     }
 }
 
+/// The first eight bytes as a number that orders as they do.
+#[inline]
+fn beginning_of(key: &[u8]) -> u64 {
+    match key.first_chunk() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => match (key.first_chunk::<4>(), key.last_chunk::<4>()) {
+            // The two overlap where there are fewer than eight.
+            (Some(first), Some(last)) => {
+                let missing = 8 * (size_of::<u64>() - key.len());
+                u64::from(u32::from_be_bytes(*first)) << 32 | u64::from(u32::from_be_bytes(*last)) << missing
+            }
+            _ => u64::from(head_of(key)) << 32,
+        },
+    }
+}
+
+/// A key to be searched, and what of it is the same for every node.
+pub(crate) struct Probe<'k> {
+    key: &'k [u8],
+    begin: u64,
+    /// With a prefix of up to so many bytes, prefix and head are in `begin`.
+    prefix_max: usize,
+}
+
+impl<'k> Probe<'k> {
+    #[inline(always)]
+    pub(crate) fn new(key: &'k [u8]) -> Probe<'k> {
+        let prefix_max = if key.len() <= size_of::<u64>() { key.len() } else { size_of::<u32>() };
+        Probe { key, begin: beginning_of(key), prefix_max }
+    }
+
+    #[inline(always)]
+    pub(crate) fn key(&self) -> &'k [u8] {
+        self.key
+    }
+}
+
 /// Bytes of a pad by the first two of them.
 #[inline]
 pub(crate) fn read_pad(first: u16) -> usize {
@@ -195,47 +232,29 @@ impl RecordAt {
 }
 
 /// A node for reading. All counts are cut to the size of the page.
+///
+/// It holds the words of the header that say what is where, and takes a field out of them when it is asked for.
 #[derive(Clone, Copy)]
 pub struct Node<B> {
     bytes: B,
-    page_bytes: usize,
-    level: u8,
-    count: usize,
-    records_start: usize,
-    garbage: usize,
-    ghosts: usize,
-    low_len: usize,
-    high_len: usize,
-    prefix_len: usize,
-    own_prefix: bool,
-    slots_at: usize,
+    head: u64,
+    owner: u64,
+    counts: u64,
+    lens: u64,
+}
+
+/// Field `no` of four in a word.
+#[inline]
+fn field(word: u64, no: u32) -> usize {
+    usize::from((word >> (16 * no)) as u16)
 }
 
 impl<B: Bytes> Node<B> {
     /// Reads the fixed fields.
     #[inline]
     pub fn new(bytes: B) -> Node<B> {
-        let page_bytes = bytes.len_bytes();
-        let head = bytes.u64(0);
-        let counts = bytes.u64(COUNT_AT);
-        let lens = bytes.u64(LOW_LEN_AT);
-        let field = |word: u64, no: u32| usize::from((word >> (16 * no)) as u16);
-        let slots_at = field(lens, 3).clamp(FENCES_AT, page_bytes);
-        let prefix = (lens >> 32) as u16;
-        Node {
-            bytes,
-            page_bytes,
-            level: (head >> 56) as u8,
-            count: field(counts, 0).min((page_bytes - slots_at) / SLOT_BYTES),
-            records_start: field(counts, 1),
-            garbage: field(counts, 2),
-            ghosts: field(counts, 3),
-            low_len: field(lens, 0),
-            high_len: field(lens, 1),
-            prefix_len: usize::from(prefix & !OWN_PREFIX),
-            own_prefix: prefix & OWN_PREFIX != 0,
-            slots_at,
-        }
+        let [head, owner, counts, lens] = bytes.words([0, OWNER_AT / 8, COUNT_AT / 8, LOW_LEN_AT / 8]);
+        Node { bytes, head, owner, counts, lens }
     }
 
     /// The bytes it is read from.
@@ -247,19 +266,19 @@ impl<B: Bytes> Node<B> {
     /// Size of the page.
     #[inline]
     pub fn page_bytes(&self) -> usize {
-        self.page_bytes
+        self.bytes.len_bytes()
     }
 
     /// True if the header says that this is a node of the tree with this root.
     #[inline]
     pub fn is_of(&self, root: PageId) -> bool {
-        LayoutId((self.bytes.u64(0) >> 32) as u16) == LAYOUT_NODE && self.bytes.u64(OWNER_AT) == root.0
+        LayoutId((self.head >> 32) as u16) == LAYOUT_NODE && self.owner == root.0
     }
 
     /// 0 for a leaf.
     #[inline]
     pub fn level(&self) -> u8 {
-        self.level
+        (self.head >> 56) as u8
     }
 
     /// Right sibling, or none.
@@ -271,62 +290,69 @@ impl<B: Bytes> Node<B> {
     /// Slots in use.
     #[inline]
     pub fn count(&self) -> usize {
-        self.count
+        field(self.counts, 0).min((self.page_bytes() - self.slots_at()) / SLOT_BYTES)
     }
 
     /// Deleted records.
     #[inline]
     pub fn ghosts(&self) -> usize {
-        self.ghosts
+        field(self.counts, 3)
     }
 
+    #[inline]
     pub(crate) fn records_start(&self) -> usize {
-        self.records_start
+        field(self.counts, 1)
     }
 
+    #[inline]
     pub(crate) fn garbage(&self) -> usize {
-        self.garbage
+        field(self.counts, 2)
     }
 
+    #[inline]
     pub(crate) fn low_len(&self) -> usize {
-        self.low_len
+        field(self.lens, 0)
     }
 
+    #[inline]
     pub(crate) fn high_len(&self) -> usize {
-        self.high_len
+        field(self.lens, 1)
     }
 
+    #[inline]
     pub(crate) fn prefix_len(&self) -> usize {
-        self.prefix_len
+        field(self.lens, 2) & usize::from(!OWN_PREFIX)
     }
 
+    #[inline]
     pub(crate) fn has_own_prefix(&self) -> bool {
-        self.own_prefix
+        field(self.lens, 2) & usize::from(OWN_PREFIX) != 0
     }
 
+    #[inline]
     pub(crate) fn slots_at(&self) -> usize {
-        self.slots_at
+        field(self.lens, 3).clamp(FENCES_AT, self.page_bytes())
     }
 
     #[inline]
     pub(crate) fn prefix_at(&self) -> usize {
-        if self.own_prefix { FENCES_AT + self.low_len + self.high_len } else { FENCES_AT }
+        if self.has_own_prefix() { FENCES_AT + self.low_len() + self.high_len() } else { FENCES_AT }
     }
 
     /// The first slot whose key counts. Slot 0 of an inner node stands for the low fence (N4).
     #[inline]
     pub fn first(&self) -> usize {
-        usize::from(self.level > 0)
+        usize::from(self.level() > 0)
     }
 
     /// Appends the low fence.
     pub fn low_to(&self, out: &mut Vec<u8>) {
-        self.bytes.append_to(FENCES_AT, self.low_len, out);
+        self.bytes.append_to(FENCES_AT, self.low_len(), out);
     }
 
     /// Appends the high fence.
     pub fn high_to(&self, out: &mut Vec<u8>) {
-        self.bytes.append_to(FENCES_AT + self.low_len, self.high_len, out);
+        self.bytes.append_to(FENCES_AT + self.low_len(), self.high_len(), out);
     }
 
     /// The low fence.
@@ -346,36 +372,49 @@ impl<B: Bytes> Node<B> {
     /// True if the node has no high fence, and so is the rightmost node of its level.
     #[inline]
     pub fn is_rightmost(&self) -> bool {
-        self.high_len == 0
+        self.high_len() == 0
     }
 
     /// True if `key` lies beyond this node, in a right sibling.
     #[inline]
     pub fn is_beyond(&self, key: &[u8]) -> bool {
-        self.high_len != 0 && self.compare_high(key) != Ordering::Greater
+        self.high_len() != 0 && self.compare_high(key) != Ordering::Greater
     }
 
     /// Compares the high fence, which must be there, with `key`.
     #[inline]
     pub fn compare_high(&self, key: &[u8]) -> Ordering {
-        self.bytes.compare(FENCES_AT + self.low_len, self.high_len, key)
+        self.bytes.compare(FENCES_AT + self.low_len(), self.high_len(), key)
     }
 
     /// Compares the low fence with `key`.
     #[inline]
     pub fn compare_low(&self, key: &[u8]) -> Ordering {
-        self.bytes.compare(FENCES_AT, self.low_len, key)
+        self.bytes.compare(FENCES_AT, self.low_len(), key)
     }
 
     /// True if `key` lies before this node.
     #[inline]
     pub fn is_before(&self, key: &[u8]) -> bool {
-        self.low_len != 0 && self.bytes.compare(FENCES_AT, self.low_len, key) == Ordering::Greater
+        self.low_len() != 0 && self.bytes.compare(FENCES_AT, self.low_len(), key) == Ordering::Greater
     }
 
+    /// Slots lie at multiples of eight (`is_sane`, and the check of a page that comes in).
     #[inline]
     fn slot_word(&self, slot: usize) -> u64 {
-        self.bytes.u64(self.slots_at + slot * SLOT_BYTES)
+        self.bytes.word(self.slots_no() + slot)
+    }
+
+    /// The word where the slots begin, which may lie behind the end of a page that was never a node.
+    #[inline]
+    fn slots_no(&self) -> usize {
+        (field(self.lens, 3) / SLOT_BYTES).max(FENCES_AT / SLOT_BYTES)
+    }
+
+    /// True if no slot comes after this one, as the header says.
+    #[inline]
+    pub(crate) fn is_last(&self, slot: usize) -> bool {
+        slot + 1 >= field(self.counts, 0)
     }
 
     /// The head of a slot.
@@ -398,10 +437,10 @@ impl<B: Bytes> Node<B> {
     /// Compares the key of a slot with `key`.
     pub fn compare_key(&self, slot: usize, key: &[u8]) -> Ordering {
         if slot < self.first() {
-            return self.bytes.compare(FENCES_AT, self.low_len, key);
+            return self.bytes.compare(FENCES_AT, self.low_len(), key);
         }
-        let split = self.prefix_len.min(key.len());
-        match self.bytes.compare(self.prefix_at(), self.prefix_len, &key[..split]) {
+        let split = self.prefix_len().min(key.len());
+        match self.bytes.compare(self.prefix_at(), self.prefix_len(), &key[..split]) {
             Ordering::Equal => {
                 let record = self.record(slot);
                 self.bytes.compare(record.key_at(), record.key_len, &key[split..])
@@ -416,13 +455,13 @@ impl<B: Bytes> Node<B> {
             return self.low_to(out);
         }
         let record = self.record(slot);
-        self.bytes.append_to(self.prefix_at(), self.prefix_len, out);
+        self.bytes.append_to(self.prefix_at(), self.prefix_len(), out);
         self.bytes.append_to(record.key_at(), record.key_len, out);
     }
 
     /// The whole key of a slot.
     pub fn key(&self, slot: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(self.prefix_len + self.record(slot).key_len);
+        let mut out = Vec::with_capacity(self.prefix_len() + self.record(slot).key_len);
         self.key_to(slot, &mut out);
         out
     }
@@ -430,7 +469,12 @@ impl<B: Bytes> Node<B> {
     /// Appends the value of a slot as it is stored.
     #[inline]
     pub fn value_to(&self, slot: usize, out: &mut Vec<u8>) {
-        let record = self.record(slot);
+        self.value_of(&self.record(slot), out);
+    }
+
+    /// Appends the value of a record as it is stored.
+    #[inline]
+    pub(crate) fn value_of(&self, record: &RecordAt, out: &mut Vec<u8>) {
         self.bytes.append_to(record.value_at(), record.value_len(), out);
     }
 
@@ -442,26 +486,63 @@ impl<B: Bytes> Node<B> {
     }
 
     /// Finds `key`: the slot that holds it, or the slot before which it belongs.
-    #[inline]
     pub fn search(&self, key: &[u8]) -> Result<usize, usize> {
-        let (mut low, mut high) = (self.first(), self.count);
-        let mut rest = key;
-        if self.prefix_len > 0 {
-            let split = self.prefix_len.min(key.len());
-            match self.bytes.compare(self.prefix_at(), self.prefix_len, &key[..split]) {
-                Ordering::Less => return Err(high.max(low)),
-                Ordering::Greater => return Err(low),
-                Ordering::Equal => rest = &key[split..],
+        self.find(&Probe::new(key))
+    }
+
+    /// The same, inlined, for the paths where most searches are.
+    #[inline(always)]
+    pub(crate) fn find(&self, probe: &Probe<'_>) -> Result<usize, usize> {
+        let (first, count, prefix_len) = (self.first(), field(self.counts, 0), self.prefix_len());
+        let head = if prefix_len <= probe.prefix_max {
+            let bits = 8 * prefix_len as u32;
+            let prefix = if self.has_own_prefix() {
+                self.bytes.u64(self.prefix_at())
+            } else {
+                self.bytes.word(FENCES_AT / size_of::<u64>())
+            };
+            let behind = u64::BITS - bits;
+            let [mine, theirs] = [prefix.swap_bytes(), probe.begin].map(|word| word.unbounded_shr(behind));
+            if mine != theirs {
+                return Err(if mine < theirs { self.count().max(first) } else { first });
             }
+            (probe.begin.unbounded_shl(bits) >> 32) as u32
+        } else {
+            match self.compare_prefix(probe.key) {
+                Ordering::Less => return Err(self.count().max(first)),
+                Ordering::Greater => return Err(first),
+                Ordering::Equal => probe.key.get(prefix_len..).map_or(0, head_of),
+            }
+        };
+        let (at, word) = self.bytes.first_from(self.slots_no() + first, count.saturating_sub(first), head);
+        match word {
+            Some(word) if word as u32 == head => self.find_by_rest(first + at, word, head, probe),
+            _ => Err(first + at),
         }
-        let head = head_of(rest);
+    }
+
+    /// Finds a key from this slot on, which has this word, and is the first with its head.
+    #[inline]
+    fn find_by_rest(self, slot: usize, word: u64, head: u32, probe: &Probe<'_>) -> Result<usize, usize> {
+        // As the prefix is equal, it is no longer than the key.
+        let rest = probe.key.get(self.prefix_len()..).unwrap_or(&[]);
+        match self.compare_rest(word, rest) {
+            Ordering::Less => self.search_between(slot + 1, self.count(), head, rest),
+            Ordering::Equal => Ok(slot),
+            Ordering::Greater => Err(slot),
+        }
+    }
+
+    /// Finds a key by what lies behind the prefix, among slots some of which have its head.
+    #[inline(never)]
+    fn search_between(&self, mut low: usize, mut high: usize, head: u32, rest: &[u8]) -> Result<usize, usize> {
         while low < high {
             let middle = (low + high) / 2;
             let word = self.slot_word(middle);
-            let order = (word as u32).cmp(&head).then_with(|| {
-                let at = usize::from((word >> 32) as u16) + RECORD_HEADER_BYTES;
-                self.bytes.compare(at, usize::from((word >> 48) as u16), rest)
-            });
+            let order = match (word as u32).cmp(&head) {
+                Ordering::Equal => self.compare_rest(word, rest),
+                other => other,
+            };
             match order {
                 Ordering::Less => low = middle + 1,
                 Ordering::Greater => high = middle,
@@ -471,17 +552,44 @@ impl<B: Bytes> Node<B> {
         Err(low)
     }
 
+    /// Compares the prefix of all keys here with the beginning of `key`.
+    #[inline(never)]
+    fn compare_prefix(self, key: &[u8]) -> Ordering {
+        self.bytes.compare(self.prefix_at(), self.prefix_len(), &key[..self.prefix_len().min(key.len())])
+    }
+
+    /// Compares what lies behind the prefix in the key of a slot, of which this is the word, with `rest`. Their heads
+    /// are equal.
+    #[inline]
+    fn compare_rest(&self, slot_word: u64, rest: &[u8]) -> Ordering {
+        const HEAD_BYTES: usize = size_of::<u32>();
+        let key_len = usize::from((slot_word >> 48) as u16);
+        if key_len <= HEAD_BYTES && rest.len() <= HEAD_BYTES {
+            return key_len.cmp(&rest.len()); // What the shorter one lacks is zero in the longer one.
+        }
+        let at = usize::from((slot_word >> 32) as u16) + RECORD_HEADER_BYTES;
+        self.bytes.compare(at, key_len, rest)
+    }
+
     /// The page id in a slot of an inner node.
     #[inline]
     pub fn child(&self, slot: usize) -> PageId {
-        let at = self.record(slot).value_at();
-        PageId(self.bytes.u64(at.saturating_sub(2)) >> 16)
+        // The value lies behind header and key, and the two bytes before it are read along with it.
+        let word = self.slot_word(slot);
+        let at = usize::from((word >> 32) as u16) + usize::from((word >> 48) as u16);
+        PageId(self.bytes.u64(at) >> 16)
     }
 
     /// The slot of the child whose range holds `key`.
     #[inline]
     pub fn child_slot(&self, key: &[u8]) -> usize {
-        match self.search(key) {
+        self.child_slot_of(&Probe::new(key))
+    }
+
+    /// The same.
+    #[inline(always)]
+    pub(crate) fn child_slot_of(&self, probe: &Probe<'_>) -> usize {
+        match self.find(probe) {
             Ok(slot) => slot,
             Err(slot) => slot.saturating_sub(1),
         }
@@ -498,28 +606,29 @@ impl<B: Bytes> Node<B> {
     /// The slot of the last child.
     #[inline]
     pub fn last_slot(&self) -> usize {
-        self.count.saturating_sub(1)
+        self.count().saturating_sub(1)
     }
 
     /// True if the counts agree with each other and with the page, as far as can be told without looking at a record.
     /// What is changed in such a node stays inside the page.
     pub(crate) fn is_sane(&self) -> bool {
-        let own = if self.own_prefix { self.prefix_len } else { 0 };
-        self.page_bytes.is_multiple_of(8)
-            && self.slots_at >= FENCES_AT + self.low_len + self.high_len + own
-            && self.slots_at + usize::from(self.bytes.u16(COUNT_AT)) * SLOT_BYTES <= self.records_start
-            && self.records_start <= self.page_bytes
-            && self.garbage <= self.page_bytes - self.records_start
-            && self.ghosts <= self.count
+        let own = if self.has_own_prefix() { self.prefix_len() } else { 0 };
+        self.page_bytes().is_multiple_of(8)
+            && self.slots_at().is_multiple_of(SLOT_BYTES)
+            && self.slots_at() >= FENCES_AT + self.low_len() + self.high_len() + own
+            && self.slots_at() + usize::from(self.bytes.u16(COUNT_AT)) * SLOT_BYTES <= self.records_start()
+            && self.records_start() <= self.page_bytes()
+            && self.garbage() <= self.page_bytes() - self.records_start()
+            && self.ghosts() <= self.count()
     }
 
     /// Bytes that the records use (without garbage).
     pub(crate) fn live_bytes(&self) -> usize {
-        self.page_bytes.saturating_sub(self.records_start).saturating_sub(self.garbage)
+        self.page_bytes().saturating_sub(self.records_start()).saturating_sub(self.garbage())
     }
 
     /// Bytes between the slots and the records.
     pub(crate) fn gap_bytes(&self) -> usize {
-        self.records_start.saturating_sub(self.slots_at + self.count * SLOT_BYTES)
+        self.records_start().saturating_sub(self.slots_at() + self.count() * SLOT_BYTES)
     }
 }

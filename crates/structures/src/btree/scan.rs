@@ -34,10 +34,10 @@ use ledgerstone_page::{Lsn, PageId, header};
 use ledgerstone_region::Version;
 use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
 
-use super::bytes::clamped;
+use super::bytes::{Bytes, clamped};
 use super::edges::PASSED_MIN;
 use super::history::CopiedPage;
-use super::node::{BLOB, Node};
+use super::node::{BLOB, Node, RecordAt};
 use super::search::{Aim, Descent, Gap, with_key};
 use super::snapshot::{Images, Resolved};
 use super::tree::Tree;
@@ -223,7 +223,9 @@ impl Scan {
                 self.place = Place::Done;
                 return Ok(None);
             }
-            self.take_key(slot);
+            let node = Node::new(self.page.as_slice()); // Once more, since a lock may have been taken in between.
+            take_key((&mut self.key, &mut self.has_prefix), &node, &record);
+            self.has_key = true;
             self.slot = match self.direction {
                 Direction::Forward => slot + 1,
                 Direction::Backward => slot,
@@ -269,20 +271,55 @@ impl Scan {
         }
     }
 
-    /// Makes `key` the key of a slot of the copy.
+    /// Calls `f` with each record from here on, until it says false. The caller has the transaction to itself: nothing
+    /// is done with it in `f`.
+    ///
+    /// # Errors
+    /// As [`Scan::next`].
     #[inline]
-    fn take_key(&mut self, slot: usize) {
-        let node = Node::new(self.page.as_slice());
-        let record = node.record(slot);
-        if self.has_prefix {
-            self.key.truncate(node.prefix_len());
-        } else {
-            self.key.clear();
-            self.key.extend_from_slice(clamped(&self.page, node.prefix_at(), node.prefix_len()));
-            self.has_prefix = true;
+    pub fn for_each(&mut self, txn: &mut Txn, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), TreeError> {
+        loop {
+            if !self.each_in_leaf(txn, &mut f) {
+                return Ok(());
+            }
+            // What is not as usual: this record only, or the first of the next leaf.
+            match self.next(txn)? {
+                Some((key, value)) if f(key, value) => {}
+                _ => return Ok(()),
+            }
         }
-        self.key.extend_from_slice(clamped(&self.page, record.key_at(), record.key_len));
-        self.has_key = true;
+    }
+
+    /// Gives the records of the copy up to one that needs more than a look. None is given where a record has to be
+    /// locked (C1), where some are not what the copy says (C7), or where the bound is near. False: `f` has ended the
+    /// scan.
+    #[inline]
+    fn each_in_leaf(&mut self, txn: &Txn, f: &mut impl FnMut(&[u8], &[u8]) -> bool) -> bool {
+        let is_usual = self.place == Place::InLeaf
+            && self.direction == Direction::Forward
+            && self.has_given
+            && self.is_inside
+            && self.images.is_empty()
+            && self.is_covered(txn)
+            && txn.last_lsn() == self.covered_at; // C4
+        if !is_usual {
+            return true;
+        }
+        let node = Node::new(self.page.as_slice());
+        let count = node.count();
+        while self.slot < count {
+            let record = node.record(self.slot);
+            if record.is_ghost() || record.is_blob() {
+                return true;
+            }
+            take_key((&mut self.key, &mut self.has_prefix), &node, &record);
+            self.has_key = true;
+            self.slot += 1;
+            if !f(&self.key, clamped(&self.page, record.value_at(), record.value_len())) {
+                return false;
+            }
+        }
+        true
     }
 
     /// True if the slot's key lies within the bound that the scan runs towards.
@@ -702,6 +739,27 @@ impl Scan {
                 }
             }
         }
+    }
+}
+
+/// Makes `key` the key of a record of the copy. Its beginning is the copy's prefix already if `has_prefix`.
+#[inline]
+fn take_key((key, has_prefix): (&mut Vec<u8>, &mut bool), node: &Node<&[u8]>, record: &RecordAt) {
+    let page = node.bytes();
+    if *has_prefix {
+        key.truncate(node.prefix_len());
+    } else {
+        key.clear();
+        key.extend_from_slice(clamped(page, node.prefix_at(), node.prefix_len()));
+        *has_prefix = true;
+    }
+    // What most keys have left, without a call of `memcpy`.
+    if record.key_len <= size_of::<u64>() && record.key_at() + size_of::<u64>() <= page.len() {
+        let len = key.len() + record.key_len;
+        key.extend_from_slice(&page.u64(record.key_at()).to_le_bytes());
+        key.truncate(len);
+    } else {
+        key.extend_from_slice(clamped(page, record.key_at(), record.key_len));
     }
 }
 

@@ -24,7 +24,7 @@ use ledgerstone_region::{Words, sync};
 use ledgerstone_txn::{KeyLock, Txn, key_hash};
 
 use super::bytes::Bytes;
-use super::node::Node;
+use super::node::{Node, Probe};
 use super::tree::Tree;
 use crate::TreeError;
 
@@ -196,11 +196,17 @@ impl Tree {
         self.find_spot(Aim::Key(key), 0, descent)?.ok_or_else(|| self.no_leaf())
     }
 
-    /// The leaf of `key`, if all pages on the way are in memory and stand still. Its bytes are on their way from
-    /// memory to the processor, and not looked at yet. So a caller that takes a lock first saves one of two waits. No
-    /// promise: see [`Tree::key_in`].
+    /// The leaf of `key`, if all pages on the way are in memory and stand still. Its bytes are on their way from memory
+    /// to the processor, and not looked at yet. So a caller that takes a lock first saves one of two waits. No promise:
+    /// see [`Tree::key_in`].
     #[inline]
     pub(crate) fn leaf_ahead(&self, key: &[u8]) -> Option<OptimisticPage<'_>> {
+        self.leaf_ahead_of(&Probe::new(key))
+    }
+
+    /// The same for a key that is searched once more afterwards.
+    #[inline]
+    pub(crate) fn leaf_ahead_of(&self, probe: &Probe<'_>) -> Option<OptimisticPage<'_>> {
         const LEVELS_MAX: usize = 16;
         if planted::latches_now() {
             return None;
@@ -212,8 +218,8 @@ impl Tree {
             if !node.is_of(self.root) || node.level() == 0 {
                 return None;
             }
-            let slot = node.child_slot(key);
-            if slot + 1 >= node.count() && node.is_beyond(key) {
+            let slot = node.child_slot_of(probe);
+            if node.is_last(slot) && node.is_beyond(probe.key()) {
                 return None;
             }
             let (child, is_leaf) = (node.child(slot), node.level() == 1);
@@ -232,13 +238,24 @@ impl Tree {
     /// (D4).
     #[inline]
     pub(crate) fn key_in<'a>(&self, leaf: OptimisticPage<'a>, key: &[u8]) -> Option<Spot<Held<'a>>> {
+        let (_, slot) = self.node_ahead(&leaf, &Probe::new(key))?;
+        Some(Spot { page: Held::Optimistic(leaf), slot })
+    }
+
+    /// The same, with the node.
+    #[inline]
+    pub(crate) fn node_ahead<'a>(
+        &self,
+        leaf: &OptimisticPage<'a>,
+        probe: &Probe<'_>,
+    ) -> Option<(Node<Words<'a>>, Result<usize, usize>)> {
         let node = Node::new(leaf.words());
         if !node.is_of(self.root) || node.level() != 0 {
             return None;
         }
-        let slot = node.search(key);
-        let is_here = slot != Err(node.count()) || !node.is_beyond(key);
-        is_here.then_some(Spot { page: Held::Optimistic(leaf), slot })
+        let slot = node.find(probe);
+        let is_here = slot != Err(node.count()) || !node.is_beyond(probe.key());
+        is_here.then_some((node, slot))
     }
 
     /// The leaf at the aim. What is read of it counts after a check (D4).

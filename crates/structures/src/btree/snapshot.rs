@@ -19,7 +19,7 @@ use super::Direction;
 use super::bytes::clamped;
 use super::gathered::Gathered;
 use super::history::{Asked, CopiedPage, History};
-use super::node::{BLOB, GHOST, Node, PADDED};
+use super::node::{BLOB, GHOST, Node, PADDED, Probe};
 use super::search::Descent;
 use super::tree::Tree;
 use crate::TreeError;
@@ -54,10 +54,16 @@ pub(super) enum Resolved {
 }
 
 impl Images {
+    /// True if the snapshot sees all records as the leaf says.
+    #[inline]
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     /// What the snapshot sees in `slot`, if it is not what the leaf says.
     #[inline]
     pub(super) fn of(&self, slot: usize) -> Option<&Image> {
-        if self.list.is_empty() {
+        if self.is_empty() {
             return None;
         }
         self.list.binary_search_by_key(&slot, |(slot, _)| *slot).ok().map(|at| &self.list[at].1)
@@ -192,6 +198,14 @@ impl Tree {
         let versions = &self.engine.versions;
         versions.check(at)?;
         txn.depend_on_commits_below(at.lsn);
+        let probe = Probe::new(key);
+        if let Some(leaf) = self.leaf_ahead_of(&probe)
+            && header::page_lsn(leaf.words()) < at.horizon
+            && self.value_in(&leaf, &probe, value)
+        {
+            versions.check(at)?; // S5
+            return Ok(Some(false)); // S2
+        }
         let mut descent = Descent::default();
         let mut image = Image::default();
         let mut round = 0;

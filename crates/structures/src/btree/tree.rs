@@ -10,13 +10,14 @@
 
 use std::sync::Arc;
 
+use ledgerstone_buffer::OptimisticPage;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Corrupt, PageId, TableId};
 use ledgerstone_space::{OP_SPACE_SET, Space};
 use ledgerstone_txn::{At, Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::FormatArgs;
-use super::node::{Node, key_bytes_max, value_bytes_max};
+use super::node::{Node, Probe, key_bytes_max, value_bytes_max};
 use super::ops::OP_NODE_FORMAT;
 use super::search::{Descent, Gap};
 use crate::{ToFree, TreeError, blob};
@@ -171,6 +172,7 @@ impl Tree {
     ///
     /// # Errors
     /// A key too large, a refused lock, a page that cannot be read.
+    #[inline]
     pub fn get(&self, txn: &mut Txn, key: &[u8], read: Read) -> Result<Option<Vec<u8>>, TreeError> {
         let mut value = Vec::new();
         Ok(self.get_into(txn, key, read, &mut value)?.then_some(value))
@@ -181,6 +183,7 @@ impl Tree {
     ///
     /// # Errors
     /// As [`Tree::get`].
+    #[inline]
     pub fn get_into(&self, txn: &mut Txn, key: &[u8], read: Read, value: &mut Vec<u8>) -> Result<bool, TreeError> {
         if let Read::At(at) = read {
             self.check_key(key)?;
@@ -206,7 +209,6 @@ impl Tree {
         self.get_as(txn, key, read, Large::Reference, value)
     }
 
-    #[inline]
     fn get_as(
         &self,
         txn: &mut Txn,
@@ -217,23 +219,54 @@ impl Tree {
     ) -> Result<Option<bool>, TreeError> {
         self.check_key(key)?;
         value.clear();
-        let mode = read.mode();
-        let mut ahead = None;
-        if let Some(mode) = mode
+        if let Some(mode) = read.mode()
             && !self.locks_pages()
         {
-            ahead = self.leaf_ahead(key);
+            let probe = Probe::new(key);
+            let ahead = self.leaf_ahead_of(&probe);
             txn.lock_key_at(self.table, KeyLock::Key(key_hash(key)), mode, key)?;
             if read == Read::ForUpdateOnly {
                 txn.check_first(self.root, key)?;
             }
+            if let Some(leaf) = ahead
+                && self.value_in(&leaf, &probe, value)
+            {
+                return Ok(Some(false));
+            }
         }
+        self.get_descending(txn, key, read, large, value)
+    }
+
+    /// The usual case: the record is in the leaf that was found ahead, with a value. False says nothing, and leaves the
+    /// buffer empty.
+    #[inline]
+    pub(super) fn value_in(&self, leaf: &OptimisticPage<'_>, probe: &Probe<'_>, value: &mut Vec<u8>) -> bool {
+        let Some((node, Ok(slot))) = self.node_ahead(leaf, probe) else { return false };
+        let record = node.record(slot);
+        if record.is_ghost() || record.is_blob() {
+            return false;
+        }
+        node.value_of(&record, value);
+        let is_good = leaf.check().is_ok();
+        if !is_good {
+            value.clear();
+        }
+        is_good
+    }
+
+    /// Looks for the key from the root. Its lock is held, if it has one.
+    fn get_descending(
+        &self,
+        txn: &mut Txn,
+        key: &[u8],
+        read: Read,
+        large: Large,
+        value: &mut Vec<u8>,
+    ) -> Result<Option<bool>, TreeError> {
+        let mode = read.mode();
         let mut descent = Descent::default();
         loop {
-            let spot = match ahead.take().and_then(|leaf| self.key_in(leaf, key)) {
-                Some(spot) => spot,
-                None => self.find_key(key, &mut descent)?,
-            };
+            let spot = self.find_key(key, &mut descent)?;
             if let Some(mode) = mode
                 && self.locks_pages()
             {

@@ -83,7 +83,7 @@ fn behind(index_key: &[u8]) -> Bound<Vec<u8>> {
 }
 
 /// The index key as the beginning of an entry.
-fn escaped(index_key: &[u8]) -> Vec<u8> {
+pub(crate) fn escaped(index_key: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(index_key.len() + 16);
     for &byte in index_key {
         bytes.push(byte);

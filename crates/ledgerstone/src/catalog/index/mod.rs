@@ -5,6 +5,6 @@ mod entry;
 mod extractors;
 mod tree;
 
-pub(crate) use entry::Stored;
+pub(crate) use entry::{Stored, escaped};
 pub(crate) use extractors::{ExtractorTypes, Extractors};
 pub(crate) use tree::IndexTree;

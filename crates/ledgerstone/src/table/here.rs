@@ -1,0 +1,138 @@
+//! A table in a transaction, both lent for a call: what handles of a transaction and of the environment have in common.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use ledgerstone_lock::Mode;
+use ledgerstone_region::Share;
+use ledgerstone_structures::{Read, Tree};
+use ledgerstone_txn::{Horizon, Txn};
+
+use crate::catalog::{OwnTables, TableInfo};
+use crate::transaction::{Shared, Sight};
+use crate::{Error, Isolation};
+
+/// A buffer that is kept for the next read of a value is at most so large, in bytes.
+const KEPT_BYTES_MAX: usize = 64 << 10;
+
+thread_local! {
+    /// Where values are read that only a closure looks at.
+    static BUFFER: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
+}
+
+/// A table and a transaction. No count of references changes for it.
+#[derive(Clone, Copy)]
+pub(crate) struct TableIn<'t> {
+    pub shared: &'t Arc<Shared>,
+    pub info: &'t Share<TableInfo>,
+}
+
+impl<'t> TableIn<'t> {
+    pub(crate) fn info(self) -> &'t Arc<TableInfo> {
+        self.info.arc()
+    }
+
+    #[inline]
+    fn tree(self) -> &'t Tree {
+        &self.info.tree
+    }
+
+    /// Runs `f` with the intention `mode` on the table, if the table is still there (G2).
+    #[inline]
+    fn enter<T>(self, mode: Mode, f: impl FnOnce(&mut Txn) -> Result<T, Error>) -> Result<T, Error> {
+        self.enter_own(mode, move |txn, _| f(txn))
+    }
+
+    /// The same, with what the transaction itself has made of tables.
+    #[inline]
+    pub(crate) fn enter_own<T>(
+        self,
+        mode: Mode,
+        f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.shared.run_in(move |txn, own| {
+            if mode == Mode::IX {
+                self.shared.check_writable()?;
+            }
+            txn.lock_table(self.info.entry.table, mode)?;
+            if self.info.is_dropped() {
+                return Err(self.why_gone(txn));
+            }
+            if self.shared.isolation != Isolation::Serializable {
+                own.check(txn, self.info())?;
+                self.check_written(txn, own)?;
+            }
+            f(txn, own)
+        })
+    }
+
+    /// Runs `f` as this transaction's level reads.
+    #[inline]
+    pub(crate) fn look<T>(self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
+        if self.shared.isolation == Isolation::Serializable {
+            return self.enter(Mode::IS, move |txn| f(txn, Sight::Locked));
+        }
+        self.look_unlocked(f)
+    }
+
+    #[inline(never)]
+    fn look_unlocked<T>(self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
+        self.shared.run_in(move |txn, own| {
+            own.check(txn, self.info())?;
+            let (sight, _view) = self.sight_of(txn, Horizon::None, None)?;
+            f(txn, sight)
+        })
+    }
+
+    /// The value of `key`.
+    #[inline]
+    pub(crate) fn get(self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.look(move |txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
+    }
+
+    /// Calls `read` with the value of `key`, in a buffer that the thread keeps.
+    pub(crate) fn look_at<T>(self, key: &[u8], read: impl FnOnce(&[u8]) -> T) -> Result<Option<T>, Error> {
+        let mut value = BUFFER.try_with(Cell::take).unwrap_or_default(); // Empty if `read` of another call is running.
+        let is_there = self.read_into(key, &mut value)?;
+        let found = is_there.then(|| read(&value));
+        if value.capacity() <= KEPT_BYTES_MAX {
+            let _ = BUFFER.try_with(|kept| kept.set(value)); // Else the thread is ending.
+        }
+        Ok(found)
+    }
+
+    fn read_into(self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, Error> {
+        self.look(move |txn, sight| Ok(self.tree().get_into(txn, key, sight.read(), value)?))
+    }
+
+    pub(crate) fn get_for_update(self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, self.for_update())?))
+    }
+
+    pub(crate) fn for_update(self) -> Read {
+        match self.shared.isolation {
+            Isolation::Serializable => Read::ForUpdate,
+            _ => Read::ForUpdateOnly,
+        }
+    }
+
+    pub(crate) fn put(self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.enter(Mode::IX, move |txn| self.info.put(txn, key, value))
+    }
+
+    pub(crate) fn insert_new(self, key: &[u8], value: &[u8]) -> Result<(), Error> {
+        self.enter(Mode::IX, |txn| match self.info.insert(txn, key, value)? {
+            true => Ok(()),
+            false => Err(Error::KeyExists { table: self.info.name.clone(), key: self.info.shown(key) }),
+        })
+    }
+
+    pub(crate) fn delete(self, key: &[u8]) -> Result<bool, Error> {
+        self.enter(Mode::IX, |txn| self.info.delete(txn, key))
+    }
+
+    pub(crate) fn modify(self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| self.info.modify(txn, key, |old| users.run(|| change(old))))
+    }
+}
