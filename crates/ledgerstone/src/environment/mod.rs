@@ -103,6 +103,7 @@ impl Environment {
         if options.has_background_threads {
             env.engine.log.start_flusher();
             env.engine.cache.start_writer();
+            env.engine.cache.allow_readers();
             let keeper = Arc::clone(&env);
             threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
             for (no, worker) in env.workers.all.iter().enumerate() {
