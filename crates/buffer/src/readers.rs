@@ -20,7 +20,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 
 /// Threads that read ahead. More of them read scattered pages no faster on the devices that this was measured on.
-const READERS: usize = 4;
+const READERS: usize = 8;
 /// Runs that wait to be read, at most.
 const RUNS_MAX: usize = 4096;
 
@@ -67,8 +67,8 @@ impl Readers {
 }
 
 impl Cache {
-    /// How many thread slots the threads take that read ahead.
-    pub const READER_SLOTS: u32 = READERS as u32;
+    /// How many threads read ahead, at most. Each takes a thread slot, if there is one.
+    pub const READER_COUNT: u32 = READERS as u32;
 
     /// Lets threads read ahead for those that ask ([`Cache::read_soon`]). Without this, nothing is read ahead by other
     /// threads.

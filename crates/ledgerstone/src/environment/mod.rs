@@ -18,6 +18,7 @@ mod verify;
 
 use std::sync::Arc;
 
+use ledgerstone_buffer::Cache;
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
@@ -103,7 +104,10 @@ impl Environment {
         if options.has_background_threads {
             env.engine.log.start_flusher();
             env.engine.cache.start_writer();
-            env.engine.cache.allow_readers();
+            // Where threads are few, none is taken from those of the program.
+            if env.effective.thread_count_max >= 8 * Cache::READER_COUNT {
+                env.engine.cache.allow_readers();
+            }
             let keeper = Arc::clone(&env);
             threads.push(sync::spawn("housekeeper", move || background::keep_house(&keeper)));
             for (no, worker) in env.workers.all.iter().enumerate() {

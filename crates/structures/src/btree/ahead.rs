@@ -66,6 +66,12 @@ impl Ahead {
         }
     }
 
+    /// One that has come to a fence.
+    #[cfg(test)]
+    pub(super) fn starting_at(fence: &[u8]) -> Ahead {
+        Ahead { from: fence.to_vec(), ..Ahead::default() }
+    }
+
     /// True while leaves are asked for.
     #[inline]
     pub(super) fn is_asking(&self) -> bool {
@@ -114,7 +120,7 @@ impl Ahead {
     }
 
     /// The next leaves, and moves `from` behind them.
-    fn leaves(
+    pub(super) fn leaves(
         &mut self,
         tree: &Tree,
         direction: Direction,

@@ -58,6 +58,8 @@ mod undo;
 mod write;
 
 #[cfg(test)]
+mod ahead_tests;
+#[cfg(test)]
 mod level_tests;
 #[cfg(test)]
 mod node_tests;

@@ -70,9 +70,9 @@ impl Parts {
             8 << 20,
         ];
         let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
-        // Who rolls them back, and who reads pages ahead for that; and who reads ahead for scans.
+        // Who rolls them back, and who reads pages ahead for that.
         let later_threads = if too_large.is_empty() { 0 } else { 1 + ledgerstone_recovery::UNDO_READERS };
-        let thread_count_max = effective.thread_count_max.saturating_add(later_threads + Cache::READER_SLOTS);
+        let thread_count_max = effective.thread_count_max.saturating_add(later_threads);
         let slots = Arc::new(SlotTable::create(&region, thread_count_max)?);
         // Makes the names in the environment's directory durable, too (O6).
         let log = Log::open(LogConfig {
