@@ -96,7 +96,7 @@ impl Cache {
     /// Asks for pages that will be wanted soon, in this order. Pages that follow one another come by one read. Those
     /// that are in memory are passed over. Returns how many were asked for. Never waits, and promises nothing (A1).
     ///
-    /// Ids that are no pages do no harm, so they may come from a page that is changing.
+    /// Ids that are no pages do no harm.
     pub fn read_soon(self: &Arc<Self>, pages: &[PageId]) -> usize {
         if self.readers.state.load(SeqCst) == 0 || self.is_failed() {
             return 0;
@@ -112,7 +112,7 @@ impl Cache {
                 }
                 match &mut run {
                     Some((first, count)) if first.0 + *count == page.0 && *count < run_max => *count += 1,
-                    Some((first, count)) if page.0 + 1 == first.0 && *count < run_max => {
+                    Some((first, count)) if first.0.checked_sub(1) == Some(page.0) && *count < run_max => {
                         *first = page;
                         *count += 1;
                     }
@@ -136,7 +136,7 @@ impl Cache {
 
     /// True if the page is in memory, or no page at all. It may have come or gone by the time the caller looks again.
     fn is_here(&self, id: PageId) -> bool {
-        self.entry(id).is_ok_and(|entry| entry.frame().is_some())
+        self.entry(id).map_or(true, |entry| entry.frame().is_some())
     }
 
     fn start_readers(self: &Arc<Self>) {

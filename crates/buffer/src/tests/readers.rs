@@ -65,7 +65,9 @@ fn readers_and_a_reader_of_all_pages_find_the_same_beside_a_writer_of_few_frames
             cold.cache.start_writer();
             let writer = {
                 let cold = Arc::clone(&cold);
-                sync::spawn("writer", move || (0..200).step_by(7).try_for_each(|page| cold.write(PageId(page), page)))
+                sync::spawn("writer", move || {
+                    (0..200).step_by(7).try_for_each(|page| cold.write(PageId(page), page).map(drop))
+                })
             };
             for from in (0..200).step_by(8) {
                 cold.cache.read_soon(&(from..from + 8).map(PageId).collect::<Vec<_>>());
