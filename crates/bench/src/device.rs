@@ -106,6 +106,24 @@ pub fn random_reads(dir: &Path, bytes: u64, thread_count: u64, time: Duration) -
     Ok(count as f64 / seconds)
 }
 
+/// Direct reads of 1 MiB through a file of that size, one after the other, in bytes a second.
+///
+/// # Errors
+/// The device says no.
+pub fn sequential_reads(dir: &Path, bytes: u64) -> anyhow::Result<f64> {
+    const CHUNK_BYTES: u64 = 1 << 20;
+    let (disk, file) = zeroed(dir, "device.read", bytes)?;
+    let mut chunk = AlignedBuf::new(CHUNK_BYTES as usize);
+    let began = Instant::now();
+    for no in 0..bytes / CHUNK_BYTES {
+        file.read_at(no * CHUNK_BYTES, &mut chunk)?;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    drop(file);
+    disk.remove("device.read")?;
+    Ok((bytes / CHUNK_BYTES * CHUNK_BYTES) as f64 / seconds)
+}
+
 /// A file of that size whose blocks have all been written, so that an overwrite changes no metadata.
 fn zeroed(dir: &Path, name: &str, bytes: u64) -> anyhow::Result<(FileDisk, Arc<dyn DiskFile>)> {
     const CHUNK_BYTES: u64 = 1 << 20;

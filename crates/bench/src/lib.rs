@@ -8,6 +8,7 @@
 //! It knows the library's public interface only.
 #![forbid(unsafe_code)]
 
+pub mod cold;
 pub mod counts;
 pub mod crowd;
 pub mod device;

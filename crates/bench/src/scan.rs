@@ -37,7 +37,7 @@ pub fn run(args: &ScanArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow:
         let mut rates = Vec::new();
         for _ in 0..args.rounds {
             let began = Instant::now();
-            let count = way(&env)?;
+            let count = way(&env, TABLE)?;
             rates.push(count as f64 / began.elapsed().as_secs_f64());
             anyhow::ensure!(count == args.records, "the scan saw {count} records, and {} are there", args.records);
         }
@@ -49,12 +49,13 @@ pub fn run(args: &ScanArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow:
     Ok(report)
 }
 
-type Way = fn(&Environment) -> Result<u64, ledgerstone::Error>;
+/// Scans a table, and returns how many records it has.
+pub(crate) type Way = fn(&Environment, &str) -> Result<u64, ledgerstone::Error>;
 
-fn borrowed(env: &Environment) -> Result<u64, ledgerstone::Error> {
+pub(crate) fn borrowed(env: &Environment, table: &str) -> Result<u64, ledgerstone::Error> {
     env.transact(|txn| {
         let (mut count, mut bytes) = (0, 0);
-        txn.bytes(TABLE)?.range(..)?.for_each_ref(|key, value| {
+        txn.bytes(table)?.range(..)?.for_each_ref(|key, value| {
             count += 1;
             bytes += key.len() + value.len();
             true
@@ -64,10 +65,10 @@ fn borrowed(env: &Environment) -> Result<u64, ledgerstone::Error> {
     })
 }
 
-fn owned(env: &Environment) -> Result<u64, ledgerstone::Error> {
+fn owned(env: &Environment, table: &str) -> Result<u64, ledgerstone::Error> {
     env.transact(|txn| {
         let mut count = 0;
-        for record in txn.bytes(TABLE)?.range(..)? {
+        for record in txn.bytes(table)?.range(..)? {
             std::hint::black_box(record?);
             count += 1;
         }
@@ -75,10 +76,10 @@ fn owned(env: &Environment) -> Result<u64, ledgerstone::Error> {
     })
 }
 
-fn backward(env: &Environment) -> Result<u64, ledgerstone::Error> {
+pub(crate) fn backward(env: &Environment, table: &str) -> Result<u64, ledgerstone::Error> {
     env.transact(|txn| {
         let mut count = 0;
-        for record in txn.bytes(TABLE)?.range(..)?.rev() {
+        for record in txn.bytes(table)?.range(..)?.rev() {
             std::hint::black_box(record?);
             count += 1;
         }

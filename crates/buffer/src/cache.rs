@@ -18,6 +18,7 @@ use crate::frame_no::FrameNo;
 use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
 use crate::miss::Content;
 use crate::pool::Pool;
+use crate::readers::Readers;
 use crate::replace::{Marks, Policy, Replacement};
 use crate::table::PageTable;
 use crate::torn::DoubleWrite;
@@ -41,6 +42,7 @@ pub struct Cache {
     pub(crate) page_bytes: usize,
     pub(crate) tuning: Tuning,
     pub(crate) writer: Writer,
+    pub(crate) readers: Readers,
 }
 
 const FRAMES_MIN: u64 = 16;
@@ -98,6 +100,7 @@ impl Cache {
             page_bytes: page_bytes as usize,
             tuning,
             writer: Writer::new(),
+            readers: Readers::new(),
         }))
     }
 
@@ -131,6 +134,14 @@ impl Cache {
         // A reader looks up and down a page's first lines; fetched one by one they cost a wait each.
         page.words().prefetch_beginning(PREFETCH_LINES);
         Some(page)
+    }
+
+    /// How many pages were not in memory when they were wanted, since the cache was made. What was read ahead does not
+    /// count.
+    #[inline]
+    #[must_use]
+    pub fn miss_count(&self) -> u64 {
+        self.pool.frames.control().misses.load(Relaxed)
     }
 
     /// Asks the processor to fetch all of a page that is in memory, for a reader that will read it soon. Never waits.
@@ -304,10 +315,11 @@ impl Cache {
     }
 }
 
-/// The writer ends by itself; nobody waits for it, since the writer itself may do the last drop.
+/// The writer and the readers end by themselves; nobody waits for them, since one of them may do the last drop.
 impl Drop for Cache {
     fn drop(&mut self) {
         self.tell_writer_to_stop();
+        self.readers.tell_to_stop();
     }
 }
 

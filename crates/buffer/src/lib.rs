@@ -13,6 +13,7 @@
 //! | `guard.rs` | [`OptimisticPage`], [`SharedPage`], [`ExclusivePage`] |
 //! | `miss.rs` | reading in, evicting, getting a frame |
 //! | `read_ahead.rs` | runs of pages in one read, for threads that will want them soon |
+//! | `readers.rs` | threads that read ahead of those that will want pages |
 //! | `replace/` | which frame to take next: a trait and its policies |
 //! | `write_back.rs` | the only way out for a page, and the write-ahead rule |
 //! | `torn.rs` | the double-write area, and the repair of torn pages at open |
@@ -52,6 +53,8 @@ mod miss;
 mod pool;
 #[cfg(not(loom))]
 mod read_ahead;
+#[cfg(not(loom))]
+mod readers;
 #[cfg(not(loom))]
 pub mod replace;
 #[cfg(not(loom))]

@@ -28,6 +28,8 @@ pub enum Bench {
     Points(bench::points::PointsArgs),
     /// Scan a whole table in the cache.
     Scan(bench::scan::ScanArgs),
+    /// Scan whole tables that are not in the cache, beside what the device gives.
+    Cold(bench::cold::ColdArgs),
     /// Run snapshot readers and writers together, and measure what each costs the other.
     Snapshots(bench::snapshots::SnapshotsArgs),
     /// Compare many threads with a few, in short transactions.
@@ -79,6 +81,7 @@ fn measure(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
         }
         Bench::Points(args) => print(output, &bench::points::run(args, &mut show)?)?,
         Bench::Scan(args) => print(output, &bench::scan::run(args, &mut show)?)?,
+        Bench::Cold(args) => print(output, &bench::cold::run(args, &mut show)?)?,
         Bench::Crowd(args) => print(output, &bench::crowd::run(args, &mut show)?)?,
         Bench::Snapshots(args) => print(output, &bench::snapshots::run(args, &mut show)?)?,
         Bench::Settings(args) => {

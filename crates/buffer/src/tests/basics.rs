@@ -4,7 +4,7 @@ use super::*;
 use crate::Restart;
 
 /// A cache in which so many pages were written, each its number and 1000.
-fn written(page_count: u64) -> (SimDisk, Arc<FakeLog>, Fixture) {
+pub(super) fn written(page_count: u64) -> (SimDisk, Arc<FakeLog>, Fixture) {
     let (disk, log) = (SimDisk::new(), Arc::new(FakeLog::new()));
     let first = fixture(&disk, Arc::clone(&log), Setup::default());
     for id in 0..page_count {

@@ -6,6 +6,7 @@ mod basics;
 mod crash;
 mod faults;
 mod pressure;
+mod readers;
 mod simulated;
 mod threads;
 mod torn;

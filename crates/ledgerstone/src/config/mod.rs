@@ -465,7 +465,7 @@ settings! {
     }
 
     /// Threads that may use the environment at once, those of the library included. A thread counts from its first call
-    /// to its end.
+    /// to its end. With 64 or more, up to 8 of them are threads that read ahead of scans.
     thread_count_max: u32 {
         default: 16_000,
         unit: Count,

@@ -74,6 +74,7 @@ impl Handles {
                 result = Err(Error::Panicked("housekeeper"));
             }
         }
+        self.env.engine.cache.stop_readers();
         self.env.engine.cache.stop_writer();
         if let Err(error) = self.env.engine.check() {
             // Nothing can be written any more; what was acknowledged as durable is, and the next open recovers.

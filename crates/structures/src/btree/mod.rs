@@ -20,12 +20,14 @@
 //! | `change.rs` | what a log record says about a record, for readers of the log |
 //! | `undo.rs` | rollback by key |
 //! | `scan.rs` | ranges, both ways |
+//! | `ahead.rs` | leaves that a scan will come to are read meanwhile |
 //! | `estimate.rs` | about how many records there are |
 //! | `check.rs` | a whole tree, proved |
 //!
 //! Latches go map pages first, then tree pages, downwards and to the right. While one is held, no lock is waited for,
 //! and nothing is read into the cache on purpose.
 
+mod ahead;
 pub(crate) mod args;
 pub(crate) mod bulk;
 pub mod bytes;
@@ -56,6 +58,8 @@ pub(crate) mod tree;
 mod undo;
 mod write;
 
+#[cfg(test)]
+mod ahead_tests;
 #[cfg(test)]
 mod level_tests;
 #[cfg(test)]

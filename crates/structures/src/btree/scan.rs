@@ -34,6 +34,7 @@ use ledgerstone_page::{Lsn, PageId, header};
 use ledgerstone_region::Version;
 use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
 
+use super::ahead::Ahead;
 use super::bytes::{Bytes, clamped};
 use super::edges::PASSED_MIN;
 use super::history::CopiedPage;
@@ -93,6 +94,7 @@ pub struct Scan {
     /// Ghosts passed before the first record (C10).
     passed: u32,
     has_given: bool,
+    ahead: Ahead,
     /// A blob's content.
     value: Vec<u8>,
 }
@@ -151,6 +153,7 @@ impl Tree {
             has_prefix: false,
             passed: 0,
             has_given: false,
+            ahead: Ahead::default(),
             value: Vec::new(),
         }
     }
@@ -533,7 +536,9 @@ impl Scan {
         self.fence.clear();
         Node::new(self.page.as_slice()).high_to(&mut self.fence);
         let engine = Arc::clone(&self.tree.engine);
-        let target = match engine.cache.optimistic(link) {
+        let here = engine.cache.optimistic_if_here(link);
+        self.ahead.goes_on(&self.tree, self.direction, here.is_some(), &self.fence, &self.end);
+        let target = match here.map_or_else(|| engine.cache.optimistic(link), Ok) {
             Ok(target) => target,
             Err(_) if !self.is_current() => return Ok(self.lost()),
             Err(error) => return Err(error.into()),
@@ -585,10 +590,17 @@ impl Scan {
             }
             return Ok(false);
         }
+        let misses = self.tree.engine.cache.miss_count();
         self.copy_leaf(txn, Aim::Below(&low))?;
+        let was_here = self.tree.engine.cache.miss_count() == misses;
         let node = Node::new(self.page.as_slice());
         if node.compare_low(&low).is_ge() {
             return Err(Tree::corrupt(self.leaf, "low fence of a leaf", 0, 1)); // C8
+        }
+        if was_here && !self.ahead.is_asking() {
+            self.ahead.found();
+        } else {
+            self.ahead.goes_on(&self.tree, self.direction, was_here, &node.low(), &self.start);
         }
         // The leaf may reach further now: whatever is at or above the fence was given already.
         self.slot = node.search(&low).unwrap_or_else(|slot| slot);

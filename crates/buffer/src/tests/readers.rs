@@ -1,0 +1,96 @@
+//! Threads that read ahead.
+
+use super::basics::written;
+use super::*;
+use ledgerstone_region::sync::Scheduler;
+
+/// A cache with nothing in it, and 200 pages on the disk.
+fn cold(frames: u64) -> (SimDisk, Fixture) {
+    let (disk, log, first) = written(200);
+    first.cache.write_back_all().unwrap();
+    let second = fixture(&disk, log, Setup { frames, ..Setup::default() });
+    (disk, second)
+}
+
+/// Pages in an order in which some lie in a row, upwards and downwards, and some are alone.
+fn asked_for() -> Vec<PageId> {
+    (10..30).chain((40..60).rev()).chain([5, 100, 3, 130]).map(PageId).collect()
+}
+
+#[test]
+fn what_is_asked_for_comes_in_by_runs_and_is_not_missed_afterwards() {
+    for seed in 0..20 {
+        Scheduler::run(seed, || {
+            let (disk, cold) = cold(256);
+            disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+            cold.cache.allow_readers();
+            let reads = disk.counters().reads;
+            assert_eq!(cold.cache.read_soon(&asked_for()), 44);
+            while cold.cache.stats().read_count < 44 {
+                sync::sleep_ns(10_000);
+            }
+            cold.cache.stop_readers();
+            assert_eq!(disk.counters().reads - reads, 1 + 1 + 4, "seed {seed}: a read for each run");
+            for page in asked_for() {
+                assert_eq!(cold.read(page).unwrap(), 1000 + page.0);
+            }
+            assert_eq!(cold.cache.stats().miss_count, 0, "seed {seed}");
+            assert_eq!(cold.cache.read_soon(&asked_for()), 0, "they are stopped");
+            cold.cache.allow_readers();
+            assert_eq!(cold.cache.read_soon(&asked_for()), 0, "all are in memory");
+            assert_eq!(cold.cache.read_soon(&[PageId(150), PageId(u64::MAX)]), 1, "what is no page is passed over");
+            cold.cache.stop_readers();
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn nothing_is_read_by_others_before_that_is_allowed() {
+    let (disk, cold) = cold(256);
+    let reads = disk.counters().reads;
+    assert_eq!(cold.cache.read_soon(&asked_for()), 0);
+    cold.cache.stop_readers();
+    assert_eq!(disk.counters().reads, reads);
+}
+
+#[test]
+fn readers_and_a_reader_of_all_pages_find_the_same_beside_a_writer_of_few_frames() {
+    for seed in 0..40 {
+        Scheduler::run(seed, || {
+            let (disk, cold) = cold(32);
+            disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+            let cold = Arc::new(cold);
+            cold.cache.allow_readers();
+            cold.cache.start_writer();
+            let writer = {
+                let cold = Arc::clone(&cold);
+                sync::spawn("writer", move || {
+                    (0..200).step_by(7).try_for_each(|page| cold.write(PageId(page), page).map(drop))
+                })
+            };
+            for from in (0..200).step_by(8) {
+                cold.cache.read_soon(&(from..from + 8).map(PageId).collect::<Vec<_>>());
+                for page in from..from + 8 {
+                    let found = cold.read(PageId(page)).unwrap();
+                    let is_written = page % 7 == 0 && found == page;
+                    assert!(found == 1000 + page || is_written, "seed {seed}: {found} in page {page}");
+                }
+            }
+            writer.join().unwrap().unwrap();
+            cold.cache.stop_readers();
+            cold.cache.stop_writer();
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn readers_end_with_the_cache_that_nobody_has_stopped() {
+    Scheduler::run(1, || {
+        let (_disk, cold) = cold(64);
+        cold.cache.allow_readers();
+        assert!(cold.cache.read_soon(&asked_for()) > 0);
+    })
+    .unwrap();
+}
