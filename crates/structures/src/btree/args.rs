@@ -26,7 +26,7 @@
 
 use ledgerstone_page::PageId;
 
-use super::edit::{Entry, common};
+use super::edit::Entry;
 use super::node::{PADDED, VALUE_LEN, read_pad};
 use crate::scratch::Scratch;
 
@@ -58,6 +58,19 @@ impl Writer {
         self
     }
 
+    /// The first bytes of an entry's key.
+    fn prefix(self, entry: Option<&Entry<'_>>, len: usize) -> Writer {
+        let (a, b) = entry.map_or((&[][..], &[][..]), |entry| entry.beginning(len));
+        self.bytes(a).bytes(b)
+    }
+
+    /// An entry, and of its key what comes after the first `skip` bytes.
+    #[inline]
+    fn entry(self, entry: &Entry<'_>, skip: usize) -> Writer {
+        let (a, b) = entry.after(skip);
+        self.u16(a.len() + b.len()).u16(usize::from(entry.header)).bytes(a).bytes(b).bytes(entry.value)
+    }
+
     pub(crate) fn done(self) -> Vec<u8> {
         self.0.into_vec()
     }
@@ -65,6 +78,17 @@ impl Writer {
     /// As [`Writer::done`], for what every change of a record needs for a moment.
     pub(crate) fn used(self) -> Scratch {
         self.0
+    }
+}
+
+/// Bytes of an entry without key and value.
+const ENTRY_BYTES_MIN: usize = 4;
+
+/// What all keys of entries in order begin with.
+fn prefix_len_of(entries: &[Entry<'_>]) -> usize {
+    match (entries.first(), entries.last()) {
+        (Some(first), Some(last)) => first.common_with(last),
+        _ => 0,
     }
 }
 
@@ -247,29 +271,21 @@ impl<'a> FormatArgs<'a> {
     pub(crate) fn write(&self) -> Vec<u8> {
         // Slot 0 of an inner node has no key of its own. The others share what the first and the last share.
         let first = usize::from(self.level > 0);
-        let prefix = match (self.entries.get(first), self.entries.last()) {
-            (Some(a), Some(b)) => {
-                let a = a.key();
-                a[..common(&a, &b.key())].to_vec()
-            }
-            _ => Vec::new(),
-        };
+        let prefix_len = prefix_len_of(self.entries.get(first..).unwrap_or_default());
         let bytes: usize = self.entries.iter().map(|e| e.body_bytes() + 2).sum();
-        let mut out = Writer::new(Self::FIXED_BYTES + self.low.len() + self.high.len() + prefix.len() + bytes)
+        let mut out = Writer::new(Self::FIXED_BYTES + self.low.len() + self.high.len() + prefix_len + bytes)
             .page(self.root)
             .u8(self.level)
             .page(self.link)
             .u16(self.low.len())
             .u16(self.high.len())
             .u16(self.entries.len())
-            .u16(prefix.len())
+            .u16(prefix_len)
             .bytes(self.low)
             .bytes(self.high)
-            .bytes(&prefix);
+            .prefix(self.entries.get(first), prefix_len);
         for (slot, entry) in self.entries.iter().enumerate() {
-            let key = entry.key();
-            let rest = if slot < first { &[][..] } else { &key[prefix.len()..] };
-            out = out.u16(rest.len()).u16(usize::from(entry.header)).bytes(rest).bytes(entry.value);
+            out = out.entry(entry, if slot < first { entry.key_len() } else { prefix_len });
         }
         out.done()
     }
@@ -284,7 +300,7 @@ impl<'a> FormatArgs<'a> {
         let (root, level, link) = (args.page()?, args.u8()?, args.page()?);
         let (low_len, high_len, count, prefix_len) = (args.size()?, args.size()?, args.size()?, args.size()?);
         let (low, high, prefix) = (args.bytes(low_len)?, args.bytes(high_len)?, args.bytes(prefix_len)?);
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for slot in 0..count {
             let (key_len, header) = (args.size()?, args.u16()?);
             let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);
@@ -380,24 +396,16 @@ pub(crate) struct TakeArgs<'a> {
 
 impl<'a> TakeArgs<'a> {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let prefix = match (self.entries.first(), self.entries.last()) {
-            (Some(a), Some(b)) => {
-                let a = a.key();
-                a[..common(&a, &b.key())].to_vec()
-            }
-            _ => Vec::new(),
-        };
+        let prefix_len = prefix_len_of(&self.entries);
         let mut out = Writer::new(12 + self.high.len())
             .page(self.link)
             .u16(self.high.len())
             .u16(self.entries.len())
-            .u16(prefix.len())
+            .u16(prefix_len)
             .bytes(self.high)
-            .bytes(&prefix);
+            .prefix(self.entries.first(), prefix_len);
         for entry in &self.entries {
-            let key = entry.key();
-            let rest = &key[prefix.len()..];
-            out = out.u16(rest.len()).u16(usize::from(entry.header)).bytes(rest).bytes(entry.value);
+            out = out.entry(entry, prefix_len);
         }
         out.done()
     }
@@ -406,7 +414,7 @@ impl<'a> TakeArgs<'a> {
         let mut args = Reader::new(args);
         let (link, high_len, count, prefix_len) = (args.page()?, args.size()?, args.size()?, args.size()?);
         let (high, prefix) = (args.bytes(high_len)?, args.bytes(prefix_len)?);
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for _ in 0..count {
             let (key_len, header) = (args.size()?, args.u16()?);
             let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);
