@@ -162,23 +162,22 @@ impl<'a> Words<'a> {
         let (out, past) = out.split_at_mut(have);
         past.fill(0);
         let (first, bits) = (off / 8, off % 8 * 8);
-        let whole = have / 8;
-        let mut chunks = out.chunks_exact_mut(8);
+        let (chunks, tail) = out.as_chunks_mut::<8>();
+        let whole = chunks.len();
         if bits == 0 {
-            let words = self.words.get(first..first + whole).unwrap_or(&[]);
-            for (chunk, word) in chunks.by_ref().zip(words) {
-                chunk.copy_from_slice(&load(word).to_le_bytes());
+            let words = self.words.get(first..).unwrap_or(&[]);
+            for (chunk, word) in chunks.iter_mut().zip(words) {
+                *chunk = load(word).to_le_bytes();
             }
-        } else if whole > 0 {
-            let words = self.words.get(first + 1..first + 1 + whole).unwrap_or(&[]);
+        } else {
+            let words = self.words.get(first + 1..).unwrap_or(&[]);
             let mut low = self.word(first);
-            for (chunk, word) in chunks.by_ref().zip(words) {
+            for (chunk, word) in chunks.iter_mut().zip(words) {
                 let high = load(word);
-                chunk.copy_from_slice(&(low >> bits | high << (64 - bits)).to_le_bytes());
+                *chunk = (low >> bits | high << (64 - bits)).to_le_bytes();
                 low = high;
             }
         }
-        let tail = chunks.into_remainder();
         if !tail.is_empty() {
             let bytes = self.u64(off + whole * 8).to_le_bytes();
             for (to, from) in tail.iter_mut().zip(bytes) {
@@ -221,8 +220,26 @@ impl<'a> Words<'a> {
     /// Whether the bytes at `off` are `other`. False past the end.
     #[inline]
     pub fn equals(&self, off: usize, other: &[u8]) -> bool {
-        off.checked_add(other.len()).is_some_and(|end| end <= self.len_bytes())
-            && self.compare(off, other.len(), other).is_eq()
+        if off.checked_add(other.len()).is_none_or(|end| end > self.len_bytes()) {
+            return false;
+        }
+        let (first, bits) = (off / 8, off % 8 * 8);
+        let (chunks, tail) = other.as_chunks::<8>();
+        let is_equal = if bits == 0 {
+            let words = self.words.get(first..).unwrap_or(&[]);
+            chunks.iter().zip(words).all(|(chunk, word)| load(word) == u64::from_le_bytes(*chunk))
+        } else {
+            let words = self.words.get(first + 1..).unwrap_or(&[]);
+            let mut low = self.word(first);
+            chunks.iter().zip(words).all(|(chunk, word)| {
+                let high = load(word);
+                let mine = low >> bits | high << (64 - bits);
+                low = high;
+                mine == u64::from_le_bytes(*chunk)
+            })
+        };
+        let tail_at = off + chunks.len() * 8;
+        is_equal && (tail.is_empty() || self.u64(tail_at) & low_mask(tail.len()) == load_short(tail))
     }
 
     /// Copies all words into a private page, as many as both have.

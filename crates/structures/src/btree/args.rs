@@ -34,6 +34,7 @@ use crate::scratch::Scratch;
 pub(crate) struct Writer(Scratch);
 
 impl Writer {
+    #[inline]
     pub(crate) fn new(bytes: usize) -> Writer {
         Writer(Scratch::with_capacity(bytes))
     }
@@ -53,6 +54,7 @@ impl Writer {
         self
     }
 
+    #[inline]
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
         self.0.extend_from_slice(bytes);
         self
@@ -150,8 +152,12 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
+    #[inline]
     fn write(&self, extra: usize) -> Writer {
-        Writer::new(self.bytes() + extra).page(self.root).u16(self.slot).u16(self.key.len()).bytes(self.key)
+        let mut fixed = [0; 10];
+        fixed[..8].copy_from_slice(&(self.root.0 | (self.slot as u64) << 48).to_le_bytes());
+        fixed[8..].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
+        Writer::new(self.bytes() + extra).bytes(&fixed).bytes(self.key)
     }
 
     fn read(args: &mut Reader<'a>) -> Option<Place<'a>> {
@@ -218,7 +224,8 @@ pub(crate) struct PatchArgs<'a> {
 impl<'a> PatchArgs<'a> {
     pub(crate) fn write(&self) -> Scratch {
         let extra = 4 + self.old.len() + self.new.len();
-        self.place.write(extra).u16(self.offset).u16(self.new.len()).bytes(self.old).bytes(self.new).used()
+        let offset_and_len = self.offset as u32 | (self.new.len() as u32) << 16;
+        self.place.write(extra).bytes(&offset_and_len.to_le_bytes()).bytes(self.old).bytes(self.new).used()
     }
 
     pub(crate) fn read(args: &'a [u8]) -> Option<PatchArgs<'a>> {

@@ -570,7 +570,7 @@ pub fn patch(page: &mut PageMut<'_>, slot: usize, offset: usize, old: &[u8], new
         return Err(Unfit("patch beyond the value"));
     }
     let at = record.value_at() + offset;
-    if at + new.len() > node.page_bytes() || node.bytes().compare(at, old.len(), old) != Ordering::Equal {
+    if !node.bytes().equals(at, old) {
         return Err(Unfit("patch of other bytes"));
     }
     page.put(at, new);

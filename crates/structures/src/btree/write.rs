@@ -390,7 +390,8 @@ impl Tree {
                         self.wait_to_enter(txn, edge, key, &mut waits)?;
                         continue;
                     }
-                    let old = node.value(slot);
+                    let mut old = Scratch::new();
+                    node.value_to(slot, &mut old);
                     self.log_value(txn, &mut page, slot, key, (record.header, &old), (header, value))?;
                     if is_ghost {
                         break Met::Nothing;
