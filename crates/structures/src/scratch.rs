@@ -11,7 +11,7 @@ thread_local! {
     /// The two that a thread keeps.
     static KEPT: [Cell<Vec<u8>>; 2] = const { [Cell::new(Vec::new()), Cell::new(Vec::new())] };
     /// The pages that a thread keeps.
-    static KEPT_PAGES: [Cell<Vec<u8>>; 2] = const { [Cell::new(Vec::new()), Cell::new(Vec::new())] };
+    static KEPT_PAGES: [Cell<Vec<u8>>; 3] = const { [const { Cell::new(Vec::new()) }; 3] };
 }
 
 /// A vector that is empty at first, and whose memory the thread uses again when this is dropped.
@@ -79,10 +79,8 @@ pub(crate) struct PageScratch(Vec<u8>);
 
 impl PageScratch {
     pub(crate) fn new(page_bytes: usize) -> PageScratch {
-        let kept = KEPT_PAGES.try_with(|[first, second]| {
-            let page = first.take();
-            if page.is_empty() { second.take() } else { page }
-        });
+        let kept =
+            KEPT_PAGES.try_with(|kept| kept.iter().map(Cell::take).find(|page| !page.is_empty()).unwrap_or_default());
         match kept {
             Ok(page) if page.len() == page_bytes => PageScratch(page),
             _ => PageScratch(vec![0; page_bytes]),
@@ -93,7 +91,13 @@ impl PageScratch {
 impl Drop for PageScratch {
     fn drop(&mut self) {
         let page = std::mem::take(&mut self.0);
-        let _ = KEPT_PAGES.try_with(|[first, second]| second.set(first.replace(page)));
+        let _ = KEPT_PAGES.try_with(|kept| {
+            // Into the first place that has none.
+            kept.iter().try_fold(page, |page, place| {
+                let there = place.replace(page);
+                (!there.is_empty()).then(|| place.replace(there))
+            })
+        });
     }
 }
 
@@ -124,6 +128,11 @@ mod tests {
         assert_eq!((again.as_ptr(), again.len(), other.len()), (at, 4096, 8192));
         drop((again, other));
         assert_eq!(PageScratch::new(4096).len(), 4096);
+        // One taken and given back does not push the others out.
+        drop([4096; 3].map(PageScratch::new));
+        (0..4).for_each(|_| drop(PageScratch::new(4096)));
+        let kept = KEPT_PAGES.with(|kept| kept.each_ref().map(|page| page.take().len()));
+        assert_eq!(kept, [4096; 3]);
     }
 
     #[test]

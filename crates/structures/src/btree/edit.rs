@@ -310,11 +310,12 @@ pub fn plan_insert<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Pl
     shape.body += RECORD_HEADER_BYTES + key.len() + value_len;
     // Whatever new prefix it gets, it is no longer than the key and what is shared now.
     (shape.shared, shape.shared_with_low) = if keyed == 0 {
-        (key.len(), common(key, &node.low()))
+        (key.len(), common_with_low(node, key))
     } else {
-        let (first, last) = (node.key(node.first()), node.key(node.last_slot()));
-        let shared = common(&first, &last).min(common(&first, key)).min(common(&last, key));
-        (shared, common(&first[..shared], &node.low()))
+        with_ends(node, |first, last| {
+            let shared = common(first, last).min(common(first, key)).min(common(last, key));
+            (shared, common_with_low(node, &first[..shared]))
+        })
     };
     if shape.size() <= node.page_bytes() { Plan::Rebuild } else { Plan::Full }
 }
@@ -331,9 +332,7 @@ pub fn plan_replace<B: Bytes>(node: &Node<B>, slot: usize, value_len: usize) -> 
     }
     let mut shape = present_shape(node);
     shape.body = (shape.body + value_len).saturating_sub(record.area());
-    let (first, last) = (node.key(node.first()), node.key(node.last_slot()));
-    shape.shared = common(&first, &last);
-    shape.shared_with_low = common(&first[..shape.shared], &node.low());
+    share_ends(&mut shape, node);
     if shape.size() <= node.page_bytes() { Plan::Rebuild } else { Plan::Full }
 }
 
@@ -375,13 +374,28 @@ pub fn fits_alone(page_bytes: usize, low: &[u8], key: &[u8], value_len: usize) -
 fn fenced_shape<B: Bytes>(node: &Node<B>, high: &[u8]) -> Shape {
     let mut shape = Shape { high_len: high.len(), ..present_shape(node) };
     if shape.keyed > 0 {
-        with_key(node, node.first(), |a| {
-            shape.shared = with_key(node, node.last_slot(), |b| common(a, b));
-            let is_same = |&at: &usize| node.bytes().u16(FENCES_AT + at) as u8 == a[at];
-            shape.shared_with_low = (0..shape.shared.min(node.low_len())).take_while(is_same).count();
-        });
+        share_ends(&mut shape, node);
     }
     shape
+}
+
+/// The keys share what the first and the last of a node share.
+fn share_ends<B: Bytes>(shape: &mut Shape, node: &Node<B>) {
+    (shape.shared, shape.shared_with_low) = with_ends(node, |first, last| {
+        let shared = common(first, last);
+        (shared, common_with_low(node, &first[..shared]))
+    });
+}
+
+/// Calls `f` with the first key and the last.
+fn with_ends<B: Bytes, T>(node: &Node<B>, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+    with_key(node, node.first(), |first| with_key(node, node.last_slot(), |last| f(first, last)))
+}
+
+/// How many bytes `key` and the low fence begin with alike.
+fn common_with_low<B: Bytes>(node: &Node<B>, key: &[u8]) -> usize {
+    let is_same = |&at: &usize| node.bytes().u16(FENCES_AT + at) as u8 == key[at];
+    (0..key.len().min(node.low_len())).take_while(is_same).count()
 }
 
 fn has_prefix<B: Bytes>(node: &Node<B>, key: &[u8]) -> bool {

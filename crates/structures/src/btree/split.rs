@@ -35,6 +35,7 @@ use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
 use super::search::{Descent, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
+use crate::scratch::PageScratch;
 
 /// What a node lacks room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,9 +188,9 @@ impl Tree {
             let keep = Node::new(page.words()).count();
             return self.split_off(txn, run, page, Cut { keep, separator: separator.clone() }, &right);
         }
-        let mut copy = vec![0u8; self.page_bytes];
+        let mut copy = PageScratch::new(self.page_bytes);
         page.words().copy_to(0, &mut copy);
-        let node = Node::new(copy.as_slice());
+        let node = Node::new(&copy[..]);
         let (level, low, high, link) = (node.level(), node.low(), node.high(), node.link());
         let entries = entries_of(&node);
         let Some(cut) = split_choose_cut(&node, &low, &high, &entries, need) else {
