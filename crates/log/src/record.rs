@@ -203,7 +203,7 @@ const CRC_WHILE_COPIED_BYTES_MAX: usize = 512;
 /// How a record gets its checksum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Crc {
-    /// While its words are copied. All pieces of the body but the last are whole words.
+    /// While its words are copied.
     WhileCopied(CrcWords),
     /// It is this.
     Known(u32),
@@ -218,7 +218,8 @@ pub(crate) struct Encoded<'b> {
     pub body: &'b [&'b [u8]],
     /// Length of the whole record.
     pub bytes: usize,
-    is_in_words: bool,
+    /// All pieces of the body but the last are whole words.
+    pub is_in_words: bool,
 }
 
 impl<'b> Encoded<'b> {

@@ -40,42 +40,43 @@ pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, crc: C
     #[cfg(not(feature = "planted-unfenced-append"))]
     fence(Ordering::Release); // B4
     let start = (lsn / 8) as usize & (ring.len() - 1);
-    match (crc, ring.get(start..start + record.bytes / 8)) {
-        (Crc::WhileCopied(crc), Some(places)) => copy_with_crc(places, record, crc),
+    let places = if record.is_in_words { ring.get(start..start + record.bytes / 8) } else { None };
+    match (crc, places) {
+        (Crc::WhileCopied(crc), Some(places)) => {
+            let mut register = crc.half(CrcWords::START, (record.head()[0] >> 32) as u32);
+            copy_words(places, record, |word| register = crc.word(register, word));
+            !(register as u32)
+        }
         (Crc::WhileCopied(_), None) => copy_pieces(ring, lsn, record, record.crc_of_pieces()), // Over the ring's end.
-        (Crc::Known(crc), _) => copy_pieces(ring, lsn, record, crc),
+        (Crc::Known(crc), Some(places)) => {
+            copy_words(places, record, |_| {});
+            crc
+        }
+        (Crc::Known(crc), None) => copy_pieces(ring, lsn, record, crc),
     }
 }
 
-/// Copies a record that does not go over the end of the ring, in whole words.
+/// Copies a record in whole words, all but the first, and shows each to `each`.
 #[inline]
-fn copy_with_crc(places: &[AtomicU64], record: &Encoded<'_>, crc: CrcWords) -> u32 {
+fn copy_words(places: &[AtomicU64], record: &Encoded<'_>, mut each: impl FnMut(u64)) {
+    let mut copy = |place: &AtomicU64, word: u64| {
+        each(word);
+        place.store(word, Ordering::Relaxed); // Published by the first word (B2).
+    };
     let (head_places, mut places) = places.split_at(record.head().len());
-    let mut register = crc.half(CrcWords::START, (record.head()[0] >> 32) as u32);
-    // Published by the first word (B2), as what follows.
-    for (place, word) in head_places.iter().zip(record.head()).skip(1) {
-        register = crc.word(register, *word);
-        place.store(*word, Ordering::Relaxed);
-    }
+    head_places.iter().zip(record.head()).skip(1).for_each(|(place, word)| copy(place, *word));
     for piece in record.body {
         let (words, rest) = piece.as_chunks::<8>();
         let (word_places, behind) = places.split_at(words.len());
-        for (place, word) in word_places.iter().zip(words) {
-            let word = u64::from_le_bytes(*word);
-            register = crc.word(register, word);
-            place.store(word, Ordering::Relaxed);
-        }
+        word_places.iter().zip(words).for_each(|(place, word)| copy(place, u64::from_le_bytes(*word)));
         places = behind;
         // Of the last piece only.
         if !rest.is_empty()
             && let [place, ..] = places
         {
-            let word = rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-            register = crc.word(register, word);
-            place.store(word, Ordering::Relaxed);
+            copy(place, rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         }
     }
-    !(register as u32)
 }
 
 #[inline(never)]
