@@ -288,6 +288,13 @@ pub fn build(
     Some(Built { page, slots_end: slots_at + entries.len() * SLOT_BYTES, records_start: start })
 }
 
+/// The word with the four counts of a node.
+fn counts_word(count: usize, records_start: usize, garbage: usize, ghosts: usize) -> u64 {
+    [count, records_start, garbage, ghosts].iter().rev().fold(0, |word, &field| word << 16 | u64::from(field as u16))
+}
+
+const _: () = assert!(COUNT_AT + 2 == RECORDS_START_AT && COUNT_AT + 4 == GARBAGE_AT && COUNT_AT + 6 == GHOSTS_AT);
+
 fn slot_word(head: u32, at: usize, key_len: usize) -> u64 {
     u64::from(head) | (at as u64) << 32 | (key_len as u64) << 48
 }
@@ -480,16 +487,14 @@ pub fn insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, valu
             let rest = &key[node.prefix_len()..];
             let (count, slots_at) = (node.count(), node.slots_at());
             let at = node.records_start() - (RECORD_HEADER_BYTES + rest.len() + value.len());
-            let ghosts = node.ghosts() + usize::from(header & GHOST != 0);
+            let (garbage, ghosts) = (node.garbage(), node.ghosts() + usize::from(header & GHOST != 0));
             let slot_at = slots_at + slot * SLOT_BYTES;
             page.shift(slot_at, slot_at + SLOT_BYTES, (count - slot) * SLOT_BYTES);
             page.put_u64(slot_at, slot_word(head_of(rest), at, rest.len()));
             page.put_u16(at, header);
             page.put(at + RECORD_HEADER_BYTES, rest);
             page.put(at + RECORD_HEADER_BYTES + rest.len(), value);
-            page.put_u16(COUNT_AT, (count + 1) as u16);
-            page.put_u16(RECORDS_START_AT, at as u16);
-            page.put_u16(GHOSTS_AT, ghosts as u16);
+            page.put_u64(COUNT_AT, counts_word(count + 1, at, garbage, ghosts));
             Ok(())
         }
     }

@@ -393,10 +393,13 @@ impl Tree {
     fn try_latch_near(&self, near: PageId, key: &[u8]) -> Option<Spot<ExclusivePage<'_>>> {
         let page = self.engine.cache.optimistic_if_here(near)?;
         let node = Node::new(page.words());
-        if !node.is_of(self.root) || node.level() != 0 || node.is_before(key) || node.is_beyond(key) {
+        if !node.is_of(self.root) || node.level() != 0 || node.is_beyond(key) {
             return None;
         }
         let is_last = node.count() > 0 && node.compare_key(node.last_slot(), key) == Ordering::Less;
+        if !is_last && node.is_before(key) {
+            return None;
+        }
         let slot = if is_last { Err(node.count()) } else { node.search(key) };
         if slot == Err(node.count()) && node.link() != PageId(0) && page.check().is_ok() {
             let _ = self.engine.cache.optimistic(node.link()); // As in `latch_leaf`.
