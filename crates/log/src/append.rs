@@ -29,7 +29,7 @@ use crate::gate;
 use crate::group_commit::FlushState;
 use crate::line::{Line, Look};
 use crate::log::Log;
-use crate::record::{Encoded, Front, LSN_END, LSN_LIMIT, NewRecord};
+use crate::record::{Encoded, LSN_END, LSN_LIMIT, NewRecord};
 use crate::ring;
 use crate::segment::NoSegment;
 
@@ -153,16 +153,16 @@ impl Log {
     /// If the claim has less left than [`NewRecord::len_bytes`], or the record is malformed: bugs of the caller.
     #[inline]
     pub fn append(&self, claim: &mut Claim, record: &NewRecord<'_>) -> Lsn {
-        let mut front = Front::new();
-        let encoded = Encoded::new(record, &mut front);
+        let encoded = Encoded::new(record);
+        let crc = encoded.crc();
         let bytes = encoded.bytes as u64;
         assert!(claim.left >= bytes, "a record of {bytes} bytes in a claim with {} left", claim.left);
         claim.left -= bytes;
         let lsn = self.state.tail.fetch_add(bytes, SeqCst);
         sync::yield_point("log: reserved");
-        ring::copy_in(&self.ring, lsn, &encoded, record.body);
+        let crc = ring::copy_in(&self.ring, lsn, &encoded, crc);
         sync::yield_point("log: copied");
-        ring::publish(&self.ring, lsn, &encoded, &self.seal);
+        ring::publish(&self.ring, lsn, &encoded, &self.seal, crc);
         Lsn(lsn)
     }
 

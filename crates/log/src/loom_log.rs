@@ -9,7 +9,7 @@ use loom::thread;
 use crate::group_commit::FlushState;
 use crate::line::{Line, Look};
 use crate::meeting::Meeting;
-use crate::record::{Encoded, Front, NewRecord, RecordKind, decode_sealed};
+use crate::record::{Encoded, NewRecord, RecordKind, decode_sealed};
 use crate::ring;
 use crate::seal::Seal;
 
@@ -18,11 +18,10 @@ const RECORD_BYTES: u64 = 24;
 fn append(words: &[AtomicU64], tail: &AtomicU64, xid: u64, seal: &Seal) -> u64 {
     let (kind, none) = (RecordKind::End, Lsn(0));
     let record = NewRecord { kind, xid: Xid(xid), prev_lsn: none, op: OpId(0), flags: 0, page: None, body: &[] };
-    let mut front = Front::new();
-    let encoded = Encoded::new(&record, &mut front);
+    let encoded = Encoded::new(&record);
     let lsn = tail.fetch_add(RECORD_BYTES, SeqCst);
-    ring::copy_in(words, lsn, &encoded, &[]);
-    ring::publish(words, lsn, &encoded, seal);
+    let crc = ring::copy_in(words, lsn, &encoded, encoded.crc());
+    ring::publish(words, lsn, &encoded, seal, crc);
     lsn
 }
 

@@ -36,6 +36,7 @@
 //! This file knows layouts: not what an operation means, nor where records lie.
 
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_region::CrcWords;
 
 use crate::error::Malformed;
 use crate::seal::Seal;
@@ -185,120 +186,112 @@ impl NewRecord<'_> {
 
     /// The bytes of this record at `lsn`, for tests and tools. [`crate::Log::append`] writes them in place.
     pub fn encode(&self, lsn: Lsn, seal: &Seal) -> Vec<u8> {
-        let mut front = Front::new();
-        let encoded = Encoded::new(self, &mut front);
+        let encoded = Encoded::new(self);
         let mut bytes = Vec::with_capacity(encoded.bytes);
-        bytes.extend_from_slice(&encoded.first_word(lsn.0, seal).to_le_bytes());
-        bytes.extend(encoded.front_words().skip(1).flat_map(u64::to_le_bytes));
-        if !encoded.is_whole() {
-            self.body.iter().for_each(|piece| bytes.extend_from_slice(piece));
-        }
+        bytes.extend_from_slice(&encoded.first_word(lsn.0, seal, encoded.crc_of_pieces()).to_le_bytes());
+        bytes.extend(encoded.head().iter().skip(1).flat_map(|word| word.to_le_bytes()));
+        self.body.iter().for_each(|piece| bytes.extend_from_slice(piece));
         bytes.resize(encoded.bytes, 0);
         bytes
     }
 }
 
-/// Longest record that is put together before it is copied. Its checksum is one pass over whole words. A longer one
-/// goes in pieces, which costs little beside its length.
-const WHOLE_BYTES_MAX: usize = 512;
+/// Longest record whose checksum is computed while it is copied. That of a longer one is computed before, several words
+/// at once.
+const CRC_WHILE_COPIED_BYTES_MAX: usize = 512;
 
-/// Room for the beginning of a record, or all of it. Aligned, so that the CRC goes over whole words. The caller of
-/// [`Encoded::new`] has it, so that it is not moved.
-#[repr(align(8))]
-pub(crate) struct Front([u8; WHOLE_BYTES_MAX]);
-
-impl Front {
-    /// Zeros.
-    #[inline]
-    pub fn new() -> Front {
-        Front([0; WHOLE_BYTES_MAX])
-    }
+/// How a record gets its checksum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Crc {
+    /// While its words are copied.
+    WhileCopied(CrcWords),
+    /// It is this.
+    Known(u32),
 }
 
-/// A record with everything computed that does not need its LSN.
-pub(crate) struct Encoded<'f> {
-    /// The whole record if it is short, otherwise its header. The first 4 bytes are zero.
-    front: &'f [u8],
+/// A record whose words can be written without its LSN.
+pub(crate) struct Encoded<'b> {
+    /// The header, without the checksum.
+    head: [u64; PAGE_HEADER_BYTES / 8],
+    head_count: usize,
+    /// What comes behind it, without the padding.
+    pub body: &'b [&'b [u8]],
     /// Length of the whole record.
     pub bytes: usize,
-    crc: u32,
+    /// All pieces of the body but the last are whole words.
+    pub is_in_words: bool,
 }
 
-impl<'f> Encoded<'f> {
-    /// Puts `record` together in `front`, which is new.
+impl<'b> Encoded<'b> {
+    /// Puts the header of `record` together.
     ///
     /// # Panics
     /// If the record is longer than [`RECORD_BYTES_MAX`], or an id does not fit its field: bugs of the caller.
     #[inline]
-    pub fn new(record: &NewRecord<'_>, front: &'f mut Front) -> Encoded<'f> {
-        let unpadded = record.bytes_unpadded();
+    pub fn new(record: &NewRecord<'b>) -> Encoded<'b> {
+        let head_bytes = record.kind.header_bytes();
+        let (mut unpadded, mut is_in_words) = (head_bytes, true);
+        for piece in record.body {
+            is_in_words &= unpadded.is_multiple_of(8);
+            unpadded += piece.len();
+        }
         let bytes = unpadded.next_multiple_of(8);
         assert!(bytes <= RECORD_BYTES_MAX, "a record of {bytes} bytes, the limit is {RECORD_BYTES_MAX}");
         assert!(record.kind.has_page() == record.page.is_some(), "{:?} with page {:?}", record.kind, record.page);
-        let head_bytes = record.kind.header_bytes();
         assert!(unpadded - head_bytes >= record.kind.body_bytes_min(), "{:?} without its body", record.kind);
         let padding = bytes - unpadded;
         let (xid, prev_lsn) = (record.xid.0, record.prev_lsn.0);
         assert!((xid | prev_lsn) & !LOW_48 == 0, "transaction {xid} or LSN {prev_lsn} exceeds 48 bits");
         assert!(record.flags & !FLAGS_MASK == 0, "flags {:#x} are not the writer's", record.flags);
         let flags = record.flags | (padding as u16) << PADDING_SHIFT;
+        let (page, page_lsn) = record.page.map_or((0, 0), |(page, page_lsn)| (page.0, page_lsn.0));
+        assert!((page | page_lsn) & !LOW_48 == 0, "page {page} or LSN {page_lsn} exceeds 48 bits");
+        let head = [
+            ((bytes as u64 / 8) | (record.kind as u64) << 24) << 32,
+            xid | u64::from(record.op.0) << 48,
+            prev_lsn | u64::from(flags) << 48,
+            page,
+            page_lsn,
+        ];
+        Encoded { head, head_count: head_bytes / 8, body: record.body, bytes, is_in_words }
+    }
 
-        let is_whole = bytes <= WHOLE_BYTES_MAX;
-        let front = &mut front.0[..if is_whole { bytes } else { head_bytes }];
-        let mut put = |at: usize, word: u64| front[at..at + 8].copy_from_slice(&word.to_le_bytes());
-        put(0, ((bytes as u64 / 8) | (record.kind as u64) << 24) << 32);
-        put(8, xid | u64::from(record.op.0) << 48);
-        put(16, prev_lsn | u64::from(flags) << 48);
-        if let Some((page, page_lsn)) = record.page {
-            assert!((page.0 | page_lsn.0) & !LOW_48 == 0, "page {} or LSN {} exceeds 48 bits", page.0, page_lsn.0);
-            put(24, page.0);
-            put(32, page_lsn.0);
+    /// The header. Its first word is not the one that is stored: [`Encoded::first_word`].
+    #[inline]
+    pub fn head(&self) -> &[u64] {
+        &self.head[..self.head_count]
+    }
+
+    /// How it gets its checksum.
+    #[inline]
+    pub fn crc(&self) -> Crc {
+        if self.is_in_words
+            && self.bytes <= CRC_WHILE_COPIED_BYTES_MAX
+            && let Some(crc) = CrcWords::of_processor()
+        {
+            return Crc::WhileCopied(crc);
         }
-        let crc = if is_whole {
-            let mut at = head_bytes;
-            for piece in record.body {
-                front[at..at + piece.len()].copy_from_slice(piece);
-                at += piece.len();
-            }
-            crc32c::crc32c(&front[4..])
-        } else {
-            crc_in_pieces(&front[4..], record.body, padding)
-        };
-        Encoded { front, bytes, crc }
+        Crc::Known(self.crc_of_pieces())
     }
 
-    /// Whether [`Encoded::front_words`] has all of it.
-    #[inline]
-    pub fn is_whole(&self) -> bool {
-        self.front.len() == self.bytes
-    }
-
-    /// Bytes of [`Encoded::front_words`].
-    #[inline]
-    pub fn front_bytes(&self) -> usize {
-        self.front.len()
+    /// Its checksum, piece by piece.
+    #[inline(never)]
+    pub fn crc_of_pieces(&self) -> u32 {
+        let mut head = [0; PAGE_HEADER_BYTES];
+        for (to, word) in head.as_chunks_mut().0.iter_mut().zip(self.head()) {
+            *to = word.to_le_bytes();
+        }
+        let crc = crc32c::crc32c(&head[4..self.head_count * 8]);
+        let crc = self.body.iter().fold(crc, |crc, piece| crc32c::crc32c_append(crc, piece));
+        let unpadded = self.head_count * 8 + self.body.iter().map(|piece| piece.len()).sum::<usize>();
+        crc32c::crc32c_append(crc, &[0; 8][..self.bytes - unpadded])
     }
 
     /// The word whose store publishes the record.
     #[inline]
-    pub fn first_word(&self, lsn: u64, seal: &Seal) -> u64 {
-        le_u64(self.front, 0) | u64::from(self.crc ^ seal.mix(lsn))
+    pub fn first_word(&self, lsn: u64, seal: &Seal, crc: u32) -> u64 {
+        self.head[0] | u64::from(crc ^ seal.mix(lsn))
     }
-
-    /// The words of the whole record, or of its header (see [`Encoded::is_whole`]). The first is not the one that is
-    /// stored: [`Encoded::first_word`].
-    #[inline]
-    pub fn front_words(&self) -> impl Iterator<Item = u64> {
-        self.front.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word))
-    }
-}
-
-/// The checksum of a record that is not put together.
-#[cold]
-#[inline(never)]
-fn crc_in_pieces(head: &[u8], body: &[&[u8]], padding: usize) -> u32 {
-    let crc = body.iter().fold(crc32c::crc32c(head), |crc, piece| crc32c::crc32c_append(crc, piece));
-    crc32c::crc32c_append(crc, &[0; 8][..padding])
 }
 
 /// Length in bytes of a record by its first word, not checked in any way.

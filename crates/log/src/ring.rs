@@ -23,7 +23,9 @@
 use ledgerstone_region::atomic::fence;
 use ledgerstone_region::atomic::{AtomicU64, Ordering};
 
-use crate::record::{Encoded, length_of};
+use ledgerstone_region::CrcWords;
+
+use crate::record::{Crc, Encoded, length_of};
 use crate::seal::Seal;
 
 #[inline]
@@ -31,33 +33,65 @@ fn word_at(ring: &[AtomicU64], lsn: u64) -> &AtomicU64 {
     &ring[(lsn / 8) as usize & (ring.len() - 1)]
 }
 
-/// Writes all of a record but its first word at `lsn`, which was reserved for it. The caller then publishes it.
+/// Writes all of a record but its first word at `lsn`, which was reserved for it. The caller then publishes it, with
+/// the checksum that this returns.
 #[inline]
-pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, body: &[&[u8]]) {
+pub(crate) fn copy_in(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, crc: Crc) -> u32 {
     #[cfg(not(feature = "planted-unfenced-append"))]
     fence(Ordering::Release); // B4
     let start = (lsn / 8) as usize & (ring.len() - 1);
-    let word_count = record.front_bytes() / 8;
-    // Published by the first word (B2), as what follows.
-    let put = |(place, word): (&AtomicU64, u64)| place.store(word, Ordering::Relaxed);
-    match ring.get(start + 1..start + word_count) {
-        Some(places) => places.iter().zip(record.front_words().skip(1)).for_each(put),
-        // Over the end of the ring.
-        None => ring[start..].iter().chain(ring).zip(record.front_words()).skip(1).for_each(put),
-    }
-    if !record.is_whole() {
-        let mut to = Writer { ring, lsn: lsn + record.front_bytes() as u64, word: 0, filled_bits: 0 };
-        for piece in body {
-            to.put(piece);
+    let places = if record.is_in_words { ring.get(start..start + record.bytes / 8) } else { None };
+    match (crc, places) {
+        (Crc::WhileCopied(crc), Some(places)) => {
+            let mut register = crc.half(CrcWords::START, (record.head()[0] >> 32) as u32);
+            copy_words(places, record, |word| register = crc.word(register, word));
+            !(register as u32)
         }
-        to.finish();
+        (Crc::WhileCopied(_), None) => copy_pieces(ring, lsn, record, record.crc_of_pieces()), // Over the ring's end.
+        (Crc::Known(crc), Some(places)) => {
+            copy_words(places, record, |_| {});
+            crc
+        }
+        (Crc::Known(crc), None) => copy_pieces(ring, lsn, record, crc),
     }
+}
+
+/// Copies a record in whole words, all but the first, and shows each to `each`.
+#[inline]
+fn copy_words(places: &[AtomicU64], record: &Encoded<'_>, mut each: impl FnMut(u64)) {
+    let mut copy = |place: &AtomicU64, word: u64| {
+        each(word);
+        place.store(word, Ordering::Relaxed); // Published by the first word (B2).
+    };
+    let (head_places, mut places) = places.split_at(record.head().len());
+    head_places.iter().zip(record.head()).skip(1).for_each(|(place, word)| copy(place, *word));
+    for piece in record.body {
+        let (words, rest) = piece.as_chunks::<8>();
+        let (word_places, behind) = places.split_at(words.len());
+        word_places.iter().zip(words).for_each(|(place, word)| copy(place, u64::from_le_bytes(*word)));
+        places = behind;
+        // Of the last piece only.
+        if !rest.is_empty()
+            && let [place, ..] = places
+        {
+            copy(place, rest.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte)));
+        }
+    }
+}
+
+#[inline(never)]
+fn copy_pieces(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, crc: u32) -> u32 {
+    let mut to = Writer { ring, lsn: lsn + 8, word: 0, filled_bits: 0 };
+    record.head().iter().skip(1).for_each(|word| to.store(*word));
+    record.body.iter().for_each(|piece| to.put(piece));
+    to.finish();
+    crc
 }
 
 /// Publishes the record at `lsn` (B2).
 #[inline]
-pub(crate) fn publish(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, seal: &Seal) {
-    word_at(ring, lsn).store(record.first_word(lsn, seal), Ordering::Release); // Pairs with the load in `walk`.
+pub(crate) fn publish(ring: &[AtomicU64], lsn: u64, record: &Encoded<'_>, seal: &Seal, crc: u32) {
+    word_at(ring, lsn).store(record.first_word(lsn, seal, crc), Ordering::Release); // Pairs with the load in `walk`.
 }
 
 /// Puts bytes of any length one after the other into the ring.
@@ -167,9 +201,9 @@ mod tests {
     use ledgerstone_region::Random;
 
     use super::*;
-    use crate::record::{Front, NewRecord, RecordKind};
+    use crate::record::{NewRecord, RecordKind};
 
-    /// Short records go as one piece and long ones in several, both also over the end of the ring.
+    /// With the checksum while it is copied and before, also over the end of the ring.
     #[test]
     fn what_is_copied_in_is_the_record_encoded() {
         let seal = Seal::new([3; 16], 5);
@@ -178,8 +212,11 @@ mod tests {
         let mut lsn = 4096;
         for bytes in (0..700).chain([1000, 1700]) {
             let whole: Vec<u8> = (0..bytes).map(|_| random.number() as u8).collect();
-            let (one, rest) = whole.split_at(random.below(bytes + 1) as usize);
-            let (two, three) = rest.split_at(random.below(rest.len() as u64 + 1) as usize);
+            // Every other one in whole words.
+            let at = random.below(bytes + 1) / if bytes % 2 == 0 { 8 } else { 1 } * if bytes % 2 == 0 { 8 } else { 1 };
+            let (one, rest) = whole.split_at(at as usize);
+            let rest_one = if bytes % 2 == 0 { 0 } else { rest.len() as u64 };
+            let (two, three) = rest.split_at(random.below(rest_one + 1) as usize);
             let body = [one, two, three];
             let record = NewRecord {
                 kind: RecordKind::Update,
@@ -190,10 +227,9 @@ mod tests {
                 page: Some((PageId(9), Lsn(4104))),
                 body: &body,
             };
-            let mut front = Front::new();
-            let encoded = Encoded::new(&record, &mut front);
-            copy_in(&ring, lsn, &encoded, &body);
-            publish(&ring, lsn, &encoded, &seal);
+            let encoded = Encoded::new(&record);
+            let crc = copy_in(&ring, lsn, &encoded, encoded.crc());
+            publish(&ring, lsn, &encoded, &seal, crc);
             let expected = record.encode(Lsn(lsn), &seal);
             let mut found = vec![0; expected.len()];
             copy_out(&ring, lsn, &mut found);

@@ -22,6 +22,7 @@
 #![warn(missing_docs)]
 
 pub mod atomic;
+mod crc;
 mod error;
 #[cfg(not(loom))]
 mod fork;
@@ -49,6 +50,7 @@ pub mod sync;
 mod try_mutex;
 mod words;
 
+pub use crc::CrcWords;
 pub use error::RegionError;
 #[cfg(not(loom))]
 pub use fork::ForkMark;

@@ -232,8 +232,26 @@ impl<'a> Words<'a> {
     /// Whether the bytes at `off` are `other`. False past the end.
     #[inline]
     pub fn equals(&self, off: usize, other: &[u8]) -> bool {
-        off.checked_add(other.len()).is_some_and(|end| end <= self.len_bytes())
-            && self.compare(off, other.len(), other).is_eq()
+        if off.checked_add(other.len()).is_none_or(|end| end > self.len_bytes()) {
+            return false;
+        }
+        let (first, bits) = (off / 8, off % 8 * 8);
+        let (chunks, tail) = other.as_chunks::<8>();
+        let is_equal = if bits == 0 {
+            let words = self.words.get(first..).unwrap_or(&[]);
+            chunks.iter().zip(words).all(|(chunk, word)| load(word) == u64::from_le_bytes(*chunk))
+        } else {
+            let words = self.words.get(first + 1..).unwrap_or(&[]);
+            let mut low = self.word(first);
+            chunks.iter().zip(words).all(|(chunk, word)| {
+                let high = load(word);
+                let mine = low >> bits | high << (64 - bits);
+                low = high;
+                mine == u64::from_le_bytes(*chunk)
+            })
+        };
+        let tail_at = off + chunks.len() * 8;
+        is_equal && (tail.is_empty() || self.u64(tail_at) & low_mask(tail.len()) == load_short(tail))
     }
 
     /// Copies all words into a private page, as many as both have.

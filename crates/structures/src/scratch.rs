@@ -10,6 +10,8 @@ const KEPT_BYTES_MAX: usize = 4096;
 thread_local! {
     /// The two that a thread keeps.
     static KEPT: [Cell<Vec<u8>>; 2] = const { [Cell::new(Vec::new()), Cell::new(Vec::new())] };
+    /// The pages that a thread keeps.
+    static KEPT_PAGES: [Cell<Vec<u8>>; 3] = const { [const { Cell::new(Vec::new()) }; 3] };
 }
 
 /// A vector that is empty at first, and whose memory the thread uses again when this is dropped.
@@ -72,9 +74,66 @@ impl DerefMut for Scratch {
     }
 }
 
+/// The bytes of a page, to be written before they are read: they are what the thread had in them before.
+pub(crate) struct PageScratch(Vec<u8>);
+
+impl PageScratch {
+    pub(crate) fn new(page_bytes: usize) -> PageScratch {
+        let kept =
+            KEPT_PAGES.try_with(|kept| kept.iter().map(Cell::take).find(|page| !page.is_empty()).unwrap_or_default());
+        match kept {
+            Ok(page) if page.len() == page_bytes => PageScratch(page),
+            _ => PageScratch(vec![0; page_bytes]),
+        }
+    }
+}
+
+impl Drop for PageScratch {
+    fn drop(&mut self) {
+        let page = std::mem::take(&mut self.0);
+        let _ = KEPT_PAGES.try_with(|kept| {
+            // Into the first place that has none.
+            kept.iter().try_fold(page, |page, place| {
+                let there = place.replace(page);
+                (!there.is_empty()).then(|| place.replace(there))
+            })
+        });
+    }
+}
+
+impl Deref for PageScratch {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl DerefMut for PageScratch {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.0
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pages_are_kept_and_one_of_another_size_is_made() {
+        let at = PageScratch::new(4096).as_ptr();
+        let (again, other) = (PageScratch::new(4096), PageScratch::new(8192));
+        assert_eq!((again.as_ptr(), again.len(), other.len()), (at, 4096, 8192));
+        drop((again, other));
+        assert_eq!(PageScratch::new(4096).len(), 4096);
+        // One taken and given back does not push the others out.
+        drop([4096; 3].map(PageScratch::new));
+        (0..4).for_each(|_| drop(PageScratch::new(4096)));
+        let kept = KEPT_PAGES.with(|kept| kept.each_ref().map(|page| page.take().len()));
+        assert_eq!(kept, [4096; 3]);
+    }
 
     #[test]
     fn a_buffer_comes_back_empty_and_only_a_few_small_ones_are_kept() {

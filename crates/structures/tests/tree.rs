@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use ledgerstone_lock::Mode;
+use ledgerstone_page::TableId;
 use ledgerstone_structures::{Direction, Read, TreeError};
 use ledgerstone_txn::Durability;
 use proptest::prelude::*;
@@ -35,6 +36,47 @@ fn what_was_put_can_be_read_after_many_splits() {
     let mut back = stack.read_all(&tree, Direction::Backward);
     back.reverse();
     assert_eq!(all, back);
+}
+
+/// A transaction remembers the leaf where it put its last record. Others split that leaf, it goes back to a savepoint,
+/// empties the leaf, and writes to another tree.
+#[test]
+fn keys_in_order_go_where_they_belong_whatever_happens_between_them() {
+    let stack = Stack::new();
+    let (tree, other) = (stack.tree(), stack.tree_of(TableId(11)));
+    let key = |n: u64| n.to_be_bytes();
+    let mut model = BTreeMap::new();
+    stack.run(|txn| {
+        for n in 0..3000 {
+            assert!(!tree.put(txn, &key(n), &[n as u8; 100]).unwrap());
+            model.insert(key(n).to_vec(), vec![n as u8; 100]);
+            match n % 97 {
+                5 => stack.run(|another| {
+                    for far in (n * 10..n * 10 + 60).rev() {
+                        tree.put(another, &key((1 << 40) + far), b"far").unwrap();
+                        model.insert(key((1 << 40) + far).to_vec(), b"far".to_vec());
+                    }
+                }),
+                20 => assert!(!other.put(txn, &key(n), b"other").unwrap()),
+                50 => {
+                    let before = txn.savepoint();
+                    (n + 1..n + 80).for_each(|more| tree.put(txn, &key(more), &[0; 100]).map(drop).unwrap());
+                    txn.rollback_to(before).unwrap();
+                    txn.release_savepoint(before).unwrap();
+                }
+                70 => {
+                    for gone in n - 40..=n {
+                        assert!(tree.delete(txn, &key(gone)).unwrap());
+                        model.remove(&key(gone)[..]);
+                    }
+                    tree.purge(txn).unwrap();
+                }
+                _ => {}
+            }
+        }
+    });
+    stack.check(&[&tree, &other]);
+    assert_eq!(stack.read_all(&tree, Direction::Forward), model.into_iter().collect::<Vec<_>>());
 }
 
 #[test]

@@ -39,6 +39,7 @@ impl Txn {
     pub fn undo_back_to(&mut self, savepoint: Lsn) -> Result<(), TxnError> {
         let was = self.rolling_back;
         self.rolling_back = true;
+        self.set_near(PageId::NONE, PageId::NONE);
         let done = self.undo_chain(savepoint);
         self.rolling_back = was;
         if let Err(error) = &done {

@@ -29,7 +29,7 @@ use ledgerstone_region::Share;
 use crate::chain::{Chain, FLAG_OUT_OF_ORDER, FORWARD_BYTES_MAX};
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
-use crate::version::{At, Before, Horizon, Unseen, View, Who, Writer};
+use crate::version::{At, Before, Horizon, Times, Unseen, View, Who, Writer};
 use crate::{Engine, TxnError, VersionStore};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
@@ -84,6 +84,8 @@ pub struct Txn {
     pub(crate) writer: Writer,
     pub(crate) view: Option<Arc<View>>,
     scratch: Vec<u8>,
+    /// See [`Txn::set_near`].
+    near: (PageId, PageId),
 }
 
 impl Txn {
@@ -107,6 +109,7 @@ impl Txn {
             marks: Marks::default(),
             hooks: Vec::new(),
             scratch: Vec::new(),
+            near: (PageId::NONE, PageId::NONE),
         }
     }
 
@@ -122,6 +125,7 @@ impl Txn {
         self.rolling_back = false;
         self.is_loser = false;
         self.ended = false;
+        self.near = (PageId::NONE, PageId::NONE);
         self.marks.clear();
         if self.scratch.capacity() > SCRATCH_KEPT_BYTES_MAX {
             self.scratch = Vec::new();
@@ -356,10 +360,37 @@ impl Txn {
     /// page of the structure. Only the first change of a record stores anything. Not to be called during a rollback.
     #[inline]
     pub fn note(&mut self, space: PageId, key: &[u8], before: Before<'_>) {
+        self.note_times(space, key, before, Times::Any);
+    }
+
+    /// The same for a record that is not there, not even deleted: this transaction has noted nothing of it.
+    #[inline]
+    pub fn note_new(&mut self, space: PageId, key: &[u8]) {
+        self.note_times(space, key, Before::Absent, Times::First);
+    }
+
+    #[inline]
+    fn note_times(&mut self, space: PageId, key: &[u8], before: Before<'_>, times: Times) {
         if !self.rolling_back {
             let who = Who { slot: self.chain.no, xid: self.chain.xid, first_lsn: self.chain.first_lsn };
-            self.engine.versions.note(&mut self.writer, who, space, key, before);
+            self.engine.versions.note(&mut self.writer, who, space, key, before, times);
         }
+    }
+
+    /// Remembers, for a structure with this root page, that the next change will perhaps be on `page`. It is remembered
+    /// for the last structure that asked, until the transaction ends or goes back to a savepoint. So no page was given
+    /// to another structure meanwhile. `PageId::NONE` forgets it.
+    #[inline]
+    pub fn set_near(&mut self, root: PageId, page: PageId) {
+        self.near = (root, page);
+    }
+
+    /// The page that was remembered for this structure. What it is now, a look at it under its latch says.
+    #[inline]
+    #[must_use]
+    pub fn near(&self, root: PageId) -> Option<PageId> {
+        let (of, page) = self.near;
+        (of == root && page != PageId::NONE).then_some(page)
     }
 
     /// Opens a snapshot of everything committed until now. The caller keeps it open.

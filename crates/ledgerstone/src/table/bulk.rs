@@ -62,9 +62,12 @@ impl SortedLoader {
                 if self.is_broken {
                     return Err(Error::LoadIncomplete);
                 }
-                let inside = self.table.shared.users_code();
-                let entries = indexes.entries(key, value)?;
-                drop(inside);
+                let entries = if indexes.is_empty() {
+                    Vec::new()
+                } else {
+                    let _inside = self.table.shared.users_code();
+                    indexes.entries(key, value)?
+                };
                 indexes.table().tree.check_sizes(key, value)?;
                 self.is_broken = true; // Unless all of it is done.
                 self.table.shared.run_in(|txn, own| {

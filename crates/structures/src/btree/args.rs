@@ -26,7 +26,7 @@
 
 use ledgerstone_page::PageId;
 
-use super::edit::{Entry, common};
+use super::edit::Entry;
 use super::node::{PADDED, VALUE_LEN, read_pad};
 use crate::scratch::Scratch;
 
@@ -34,6 +34,7 @@ use crate::scratch::Scratch;
 pub(crate) struct Writer(Scratch);
 
 impl Writer {
+    #[inline]
     pub(crate) fn new(bytes: usize) -> Writer {
         Writer(Scratch::with_capacity(bytes))
     }
@@ -53,9 +54,23 @@ impl Writer {
         self
     }
 
+    #[inline]
     pub(crate) fn bytes(mut self, bytes: &[u8]) -> Writer {
         self.0.extend_from_slice(bytes);
         self
+    }
+
+    /// The first bytes of an entry's key.
+    fn prefix(self, entry: Option<&Entry<'_>>, len: usize) -> Writer {
+        let (a, b) = entry.map_or((&[][..], &[][..]), |entry| entry.beginning(len));
+        self.bytes(a).bytes(b)
+    }
+
+    /// An entry, and of its key what comes after the first `skip` bytes.
+    #[inline]
+    fn entry(self, entry: &Entry<'_>, skip: usize) -> Writer {
+        let (a, b) = entry.after(skip);
+        self.u16(a.len() + b.len()).u16(usize::from(entry.header)).bytes(a).bytes(b).bytes(entry.value)
     }
 
     pub(crate) fn done(self) -> Vec<u8> {
@@ -65,6 +80,17 @@ impl Writer {
     /// As [`Writer::done`], for what every change of a record needs for a moment.
     pub(crate) fn used(self) -> Scratch {
         self.0
+    }
+}
+
+/// Bytes of an entry without key and value.
+const ENTRY_BYTES_MIN: usize = 4;
+
+/// What all keys of entries in order begin with.
+fn prefix_len_of(entries: &[Entry<'_>]) -> usize {
+    match (entries.first(), entries.last()) {
+        (Some(first), Some(last)) => first.common_with(last),
+        _ => 0,
     }
 }
 
@@ -126,8 +152,12 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
+    #[inline]
     fn write(&self, extra: usize) -> Writer {
-        Writer::new(self.bytes() + extra).page(self.root).u16(self.slot).u16(self.key.len()).bytes(self.key)
+        let mut fixed = [0; 10];
+        fixed[..8].copy_from_slice(&(self.root.0 | (self.slot as u64) << 48).to_le_bytes());
+        fixed[8..].copy_from_slice(&(self.key.len() as u16).to_le_bytes());
+        Writer::new(self.bytes() + extra).bytes(&fixed).bytes(self.key)
     }
 
     fn read(args: &mut Reader<'a>) -> Option<Place<'a>> {
@@ -194,7 +224,8 @@ pub(crate) struct PatchArgs<'a> {
 impl<'a> PatchArgs<'a> {
     pub(crate) fn write(&self) -> Scratch {
         let extra = 4 + self.old.len() + self.new.len();
-        self.place.write(extra).u16(self.offset).u16(self.new.len()).bytes(self.old).bytes(self.new).used()
+        let offset_and_len = self.offset as u32 | (self.new.len() as u32) << 16;
+        self.place.write(extra).bytes(&offset_and_len.to_le_bytes()).bytes(self.old).bytes(self.new).used()
     }
 
     pub(crate) fn read(args: &'a [u8]) -> Option<PatchArgs<'a>> {
@@ -247,29 +278,21 @@ impl<'a> FormatArgs<'a> {
     pub(crate) fn write(&self) -> Vec<u8> {
         // Slot 0 of an inner node has no key of its own. The others share what the first and the last share.
         let first = usize::from(self.level > 0);
-        let prefix = match (self.entries.get(first), self.entries.last()) {
-            (Some(a), Some(b)) => {
-                let a = a.key();
-                a[..common(&a, &b.key())].to_vec()
-            }
-            _ => Vec::new(),
-        };
+        let prefix_len = prefix_len_of(self.entries.get(first..).unwrap_or_default());
         let bytes: usize = self.entries.iter().map(|e| e.body_bytes() + 2).sum();
-        let mut out = Writer::new(Self::FIXED_BYTES + self.low.len() + self.high.len() + prefix.len() + bytes)
+        let mut out = Writer::new(Self::FIXED_BYTES + self.low.len() + self.high.len() + prefix_len + bytes)
             .page(self.root)
             .u8(self.level)
             .page(self.link)
             .u16(self.low.len())
             .u16(self.high.len())
             .u16(self.entries.len())
-            .u16(prefix.len())
+            .u16(prefix_len)
             .bytes(self.low)
             .bytes(self.high)
-            .bytes(&prefix);
+            .prefix(self.entries.get(first), prefix_len);
         for (slot, entry) in self.entries.iter().enumerate() {
-            let key = entry.key();
-            let rest = if slot < first { &[][..] } else { &key[prefix.len()..] };
-            out = out.u16(rest.len()).u16(usize::from(entry.header)).bytes(rest).bytes(entry.value);
+            out = out.entry(entry, if slot < first { entry.key_len() } else { prefix_len });
         }
         out.done()
     }
@@ -284,7 +307,7 @@ impl<'a> FormatArgs<'a> {
         let (root, level, link) = (args.page()?, args.u8()?, args.page()?);
         let (low_len, high_len, count, prefix_len) = (args.size()?, args.size()?, args.size()?, args.size()?);
         let (low, high, prefix) = (args.bytes(low_len)?, args.bytes(high_len)?, args.bytes(prefix_len)?);
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for slot in 0..count {
             let (key_len, header) = (args.size()?, args.u16()?);
             let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);
@@ -380,24 +403,16 @@ pub(crate) struct TakeArgs<'a> {
 
 impl<'a> TakeArgs<'a> {
     pub(crate) fn write(&self) -> Vec<u8> {
-        let prefix = match (self.entries.first(), self.entries.last()) {
-            (Some(a), Some(b)) => {
-                let a = a.key();
-                a[..common(&a, &b.key())].to_vec()
-            }
-            _ => Vec::new(),
-        };
+        let prefix_len = prefix_len_of(&self.entries);
         let mut out = Writer::new(12 + self.high.len())
             .page(self.link)
             .u16(self.high.len())
             .u16(self.entries.len())
-            .u16(prefix.len())
+            .u16(prefix_len)
             .bytes(self.high)
-            .bytes(&prefix);
+            .prefix(self.entries.first(), prefix_len);
         for entry in &self.entries {
-            let key = entry.key();
-            let rest = &key[prefix.len()..];
-            out = out.u16(rest.len()).u16(usize::from(entry.header)).bytes(rest).bytes(entry.value);
+            out = out.entry(entry, prefix_len);
         }
         out.done()
     }
@@ -406,7 +421,7 @@ impl<'a> TakeArgs<'a> {
         let mut args = Reader::new(args);
         let (link, high_len, count, prefix_len) = (args.page()?, args.size()?, args.size()?, args.size()?);
         let (high, prefix) = (args.bytes(high_len)?, args.bytes(prefix_len)?);
-        let mut entries = Vec::new();
+        let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for _ in 0..count {
             let (key_len, header) = (args.size()?, args.u16()?);
             let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);

@@ -18,30 +18,41 @@ use ledgerstone_space::OP_SPACE_SET;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
-use super::edit::{Entry, child_value, common, entries_of, separator_between, size_of};
+use super::edit::{Entry, child_value, common, fits_fence, separator_between};
 use super::node::{CHILD_BYTES, FENCES_AT, Node, RECORD_HEADER_BYTES, SLOT_BYTES, value_bytes_max};
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
 use super::search::{Aim, Descent, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
 
+/// A record of the leaf to come: a key, and right behind it its value.
+#[derive(Debug, Clone, Copy)]
+struct Pending {
+    at: usize,
+    key_len: usize,
+    value_len: usize,
+}
+
 /// Fills a new tree with records in order. Made by [`Loader::new`].
 #[derive(Debug)]
 pub struct Loader {
     tree: Tree,
-    /// The leaf to come.
-    records: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The records of the leaf to come, and where their keys and values are.
+    records: Vec<Pending>,
+    bytes: Vec<u8>,
     /// Bytes of its records with whole keys.
     body_bytes: usize,
-    /// The last key of the leaves that are there.
-    last_key: Option<Vec<u8>>,
+    /// Whether there are leaves, and the last key in them.
+    has_leaves: bool,
+    last_key: Vec<u8>,
 }
 
 impl Loader {
     /// A loader for a tree that is empty, whose table the transaction has locked exclusively.
     #[must_use]
     pub fn new(tree: &Tree) -> Loader {
-        Loader { tree: tree.clone(), records: Vec::new(), body_bytes: 0, last_key: None }
+        let (records, bytes, last_key) = (Vec::new(), Vec::new(), Vec::new());
+        Loader { tree: tree.clone(), records, bytes, body_bytes: 0, has_leaves: false, last_key }
     }
 
     /// The next record. The caller has seen to it that its key is larger than the one before.
@@ -57,14 +68,17 @@ impl Loader {
             }
             self.put_all(txn)?;
             self.tree.put(txn, key, value)?;
-            self.last_key = Some(key.to_vec());
+            self.set_last_key(key);
             return Ok(());
         }
         let bytes = RECORD_HEADER_BYTES + key.len() + value.len();
         if !self.records.is_empty() && self.bytes_with(key, bytes) > self.tree.page_bytes {
             self.flush(txn)?;
         }
-        self.records.push((key.to_vec(), value.to_vec()));
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        self.records.push(Pending { at, key_len: key.len(), value_len: value.len() });
         self.body_bytes += bytes;
         Ok(())
     }
@@ -74,7 +88,7 @@ impl Loader {
     /// # Errors
     /// As [`Loader::push`].
     pub fn finish(mut self, txn: &mut Txn) -> Result<(), TreeError> {
-        if self.last_key.is_some() || self.bytes_with(&[], 0) > self.tree.page_bytes / 4 {
+        if self.has_leaves || self.bytes_with(&[], 0) > self.tree.page_bytes / 4 {
             return self.flush(txn);
         }
         self.put_all(txn)
@@ -83,50 +97,80 @@ impl Loader {
     /// An upper bound of the leaf's size with one record more; the high fence is no longer than its last key and one
     /// byte.
     fn bytes_with(&self, key: &[u8], bytes: usize) -> usize {
-        let (Some((first, _)), Some((last, _))) = (self.records.first(), self.records.last()) else {
+        let (Some(first), Some(last)) = (self.records.first(), self.records.last()) else {
             return FENCES_AT + SLOT_BYTES + bytes;
         };
-        let last = if key.is_empty() { last } else { key };
+        let first = self.key(*first);
+        let last = if key.is_empty() { self.key(*last) } else { key };
         let (count, prefix) = (self.records.len() + 1, common(first, last));
         let fences = first.len() + last.len() + 1 + prefix;
         FENCES_AT + fences.next_multiple_of(8) + count * SLOT_BYTES + self.body_bytes + bytes - (count - 1) * prefix
     }
 
+    fn key(&self, record: Pending) -> &[u8] {
+        &self.bytes[record.at..record.at + record.key_len]
+    }
+
+    fn value(&self, record: Pending) -> &[u8] {
+        &self.bytes[record.at + record.key_len..][..record.value_len]
+    }
+
+    /// There are leaves up to this key.
+    fn set_last_key(&mut self, key: &[u8]) {
+        self.has_leaves = true;
+        self.last_key.clear();
+        self.last_key.extend_from_slice(key);
+    }
+
+    /// The leaf to come has nothing any more.
+    fn clear(&mut self) {
+        self.records.clear();
+        self.bytes.clear();
+        self.body_bytes = 0;
+    }
+
     /// Puts what is left of a leaf as usual.
     fn put_all(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
-        for (key, value) in std::mem::take(&mut self.records) {
-            self.tree.put(txn, &key, &value)?;
-            self.last_key = Some(key);
+        for &record in &self.records {
+            self.tree.put(txn, self.key(record), self.value(record))?;
         }
-        self.body_bytes = 0;
+        self.end_leaf();
         Ok(())
+    }
+
+    /// The records of the leaf to come are in the tree.
+    fn end_leaf(&mut self) {
+        if let Some(&last) = self.records.last() {
+            self.has_leaves = true;
+            self.last_key.clear();
+            self.last_key.extend_from_slice(&self.bytes[last.at..last.at + last.key_len]);
+        }
+        self.clear();
     }
 
     /// Makes a leaf of the records.
     fn flush(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
-        let Some((last, _)) = self.records.last() else { return Ok(()) };
-        let last = last.clone();
-        let is_made = match &self.last_key {
-            None => self.make_first(txn)?,
-            Some(before) => {
-                let separator = separator_between(before, &self.records[0].0);
-                self.make_next(txn, separator)?
-            }
+        let Some(&first) = self.records.first() else { return Ok(()) };
+        let is_made = if self.has_leaves {
+            self.make_next(txn, separator_between(&self.last_key, self.key(first)))?
+        } else {
+            self.make_first(txn)?
         };
         if !is_made {
             return self.put_all(txn);
         }
-        self.records.clear();
-        self.body_bytes = 0;
-        self.last_key = Some(last);
+        self.end_leaf();
         Ok(())
     }
 
     fn entries(&self) -> Vec<Entry<'_>> {
-        self.records
-            .iter()
-            .map(|(key, value)| Entry { prefix: &[], suffix: key, header: value.len() as u16, value })
-            .collect()
+        let entry = |&record: &Pending| Entry {
+            prefix: &[],
+            suffix: self.key(record),
+            header: record.value_len as u16,
+            value: self.value(record),
+        };
+        self.records.iter().map(entry).collect()
     }
 
     /// The first leaf, and the root above it. False: it cannot be made.
@@ -163,13 +207,8 @@ impl Loader {
         }
         let mut run = tree.space.latch_free(1)?;
         let mut before = tree.engine.cache.exclusive(before)?;
-        let copy = before.words().to_vec(0, tree.page_bytes);
-        let node = Node::new(copy.as_slice());
-        let entries = entries_of(&node);
-        if !node.is_of(tree.root)
-            || !node.is_rightmost()
-            || size_of(0, &node.low(), &separator, &entries) > tree.page_bytes
-        {
+        let node = Node::new(before.words());
+        if !node.is_of(tree.root) || !node.is_rightmost() || !fits_fence(&node, &separator) {
             return Ok(false);
         }
         let new = run.first;

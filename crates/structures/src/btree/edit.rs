@@ -21,6 +21,8 @@ use super::node::{
     PADDED, PREFIX_LEN_AT, RECORD_HEADER_BYTES, RECORDS_START_AT, RecordAt, SLOT_BYTES, SLOTS_AT_AT, VALUE_LEN,
     head_of, write_pad,
 };
+use super::search::with_key;
+use crate::scratch::{PageScratch, Scratch};
 
 /// What a change does to the free space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +61,21 @@ impl Entry<'_> {
         [self.prefix, self.suffix].concat()
     }
 
+    /// How many bytes its key and that of `other` begin with alike.
+    pub(super) fn common_with(&self, other: &Entry<'_>) -> usize {
+        if self.prefix == other.prefix {
+            return self.prefix.len() + common(self.suffix, other.suffix);
+        }
+        let (mine, theirs) = (self.prefix.iter().chain(self.suffix), other.prefix.iter().chain(other.suffix));
+        mine.zip(theirs).take_while(|(a, b)| a == b).count()
+    }
+
+    /// The first `len` bytes of its key, in two parts.
+    pub(super) fn beginning(&self, len: usize) -> (&[u8], &[u8]) {
+        let in_prefix = len.min(self.prefix.len());
+        (&self.prefix[..in_prefix], clamped(self.suffix, 0, len - in_prefix))
+    }
+
     /// Bytes of its record in a node without a prefix.
     #[must_use]
     pub fn body_bytes(&self) -> usize {
@@ -66,7 +83,8 @@ impl Entry<'_> {
     }
 
     /// The key after its first `skip` bytes, in two parts.
-    fn after(&self, skip: usize) -> (&[u8], &[u8]) {
+    #[inline]
+    pub(super) fn after(&self, skip: usize) -> (&[u8], &[u8]) {
         if skip <= self.prefix.len() {
             (&self.prefix[skip..], self.suffix)
         } else {
@@ -159,9 +177,8 @@ fn shape_of(level: u8, low: &[u8], high: &[u8], entries: &[Entry<'_>]) -> Shape 
     let first = usize::from(level > 0);
     let (shared, shared_with_low) = match (entries.get(first), entries.last()) {
         (Some(a), Some(b)) => {
-            let (a, b) = (a.key(), b.key());
-            let shared = common(&a, &b);
-            (shared, common(&a[..shared], low))
+            let shared = a.common_with(b);
+            (shared, shared.min(a.common_with(&Entry { suffix: low, prefix: &[], ..*a })))
         }
         _ => (0, 0),
     };
@@ -182,7 +199,28 @@ pub fn size_of(level: u8, low: &[u8], high: &[u8], entries: &[Entry<'_>]) -> usi
     shape_of(level, low, high, entries).size()
 }
 
-/// The bytes of a node from `LINK_AT` on, built anew. `None` if it does not fit.
+/// The bytes of a node, built anew: from the link to the end of the slots, and all records. There is nothing between.
+pub struct Built {
+    page: PageScratch,
+    slots_end: usize,
+    records_start: usize,
+}
+
+impl Built {
+    /// Puts them into a page whose bytes behind the header are zeros.
+    pub fn put_in_zeroed(&self, page: &mut PageMut<'_>) {
+        page.put(LINK_AT, &self.page[LINK_AT..self.slots_end]);
+        page.put(self.records_start, &self.page[self.records_start..]);
+    }
+
+    /// Puts them into a page that has had others.
+    fn put_in(&self, page: &mut PageMut<'_>) {
+        page.fill(self.slots_end, self.records_start - self.slots_end, 0);
+        self.put_in_zeroed(page);
+    }
+}
+
+/// Builds a node anew. `None` if it does not fit.
 #[must_use]
 pub fn build(
     page_bytes: usize,
@@ -191,7 +229,7 @@ pub fn build(
     low: &[u8],
     high: &[u8],
     entries: &[Entry<'_>],
-) -> Option<Vec<u8>> {
+) -> Option<Built> {
     let shape = shape_of(level, low, high, entries);
     if shape.size() > page_bytes {
         return None;
@@ -199,7 +237,7 @@ pub fn build(
     let (prefix_len, own) = shape.prefix();
     let first = usize::from(level > 0);
     let slots_at = FENCES_AT + round_up(low.len() + high.len() + if own { prefix_len } else { 0 });
-    let mut page = vec![0u8; page_bytes];
+    let mut page = PageScratch::new(page_bytes);
     let mut fences = FENCES_AT;
     let mut put_fence = |bytes: &[u8]| {
         page[fences..fences + bytes.len()].copy_from_slice(bytes);
@@ -208,21 +246,31 @@ pub fn build(
     put_fence(low);
     put_fence(high);
     if own {
-        let key = entries[first].key();
-        put_fence(&key[..prefix_len]);
+        let (a, b) = entries[first].beginning(prefix_len);
+        put_fence(a);
+        put_fence(b);
     }
+    page[fences..slots_at].fill(0);
     let mut start = page_bytes;
     let mut ghosts = 0u16;
     for (slot, entry) in entries.iter().enumerate() {
         let (a, b): (&[u8], &[u8]) = if slot < first { (&[], &[]) } else { entry.after(prefix_len) };
         let key_len = a.len() + b.len();
-        start -= RECORD_HEADER_BYTES + key_len + entry.value.len();
-        page[start..start + 2].copy_from_slice(&entry.header.to_le_bytes());
-        let key_at = start + RECORD_HEADER_BYTES;
-        page[key_at..key_at + a.len()].copy_from_slice(a);
-        page[key_at + a.len()..key_at + key_len].copy_from_slice(b);
-        page[key_at + key_len..key_at + key_len + entry.value.len()].copy_from_slice(entry.value);
-        let word = slot_word(head_of(&page[key_at..key_at + key_len]), start, key_len);
+        let record = &mut page[..start];
+        let (record, value) = record.split_at_mut(start - entry.value.len());
+        value.copy_from_slice(entry.value);
+        let record_start = record.len() - RECORD_HEADER_BYTES - key_len;
+        let (header, key) = record[record_start..].split_at_mut(RECORD_HEADER_BYTES);
+        header.copy_from_slice(&entry.header.to_le_bytes());
+        if a.is_empty() {
+            key.copy_from_slice(b);
+        } else {
+            let (to_a, to_b) = key.split_at_mut(a.len());
+            to_a.copy_from_slice(a);
+            to_b.copy_from_slice(b);
+        }
+        let word = slot_word(head_of(key), record_start, key_len);
+        start = record_start;
         let at = slots_at + slot * SLOT_BYTES;
         page[at..at + SLOT_BYTES].copy_from_slice(&word.to_le_bytes());
         ghosts += u16::from(entry.header & GHOST != 0);
@@ -237,9 +285,15 @@ pub fn build(
     field(PREFIX_LEN_AT, prefix_len | if own { usize::from(OWN_PREFIX) } else { 0 });
     field(SLOTS_AT_AT, slots_at);
     page[LINK_AT..LINK_AT + 8].copy_from_slice(&link.0.to_le_bytes());
-    page.drain(..LINK_AT);
-    Some(page)
+    Some(Built { page, slots_end: slots_at + entries.len() * SLOT_BYTES, records_start: start })
 }
+
+/// The word with the four counts of a node.
+fn counts_word(count: usize, records_start: usize, garbage: usize, ghosts: usize) -> u64 {
+    [count, records_start, garbage, ghosts].iter().rev().fold(0, |word, &field| word << 16 | u64::from(field as u16))
+}
+
+const _: () = assert!(COUNT_AT + 2 == RECORDS_START_AT && COUNT_AT + 4 == GARBAGE_AT && COUNT_AT + 6 == GHOSTS_AT);
 
 fn slot_word(head: u32, at: usize, key_len: usize) -> u64 {
     u64::from(head) | (at as u64) << 32 | (key_len as u64) << 48
@@ -263,11 +317,12 @@ pub fn plan_insert<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Pl
     shape.body += RECORD_HEADER_BYTES + key.len() + value_len;
     // Whatever new prefix it gets, it is no longer than the key and what is shared now.
     (shape.shared, shape.shared_with_low) = if keyed == 0 {
-        (key.len(), common(key, &node.low()))
+        (key.len(), common_with_low(node, key))
     } else {
-        let (first, last) = (node.key(node.first()), node.key(node.last_slot()));
-        let shared = common(&first, &last).min(common(&first, key)).min(common(&last, key));
-        (shared, common(&first[..shared], &node.low()))
+        with_ends(node, |first, last| {
+            let shared = common(first, last).min(common(first, key)).min(common(last, key));
+            (shared, common_with_low(node, &first[..shared]))
+        })
     };
     if shape.size() <= node.page_bytes() { Plan::Rebuild } else { Plan::Full }
 }
@@ -284,9 +339,7 @@ pub fn plan_replace<B: Bytes>(node: &Node<B>, slot: usize, value_len: usize) -> 
     }
     let mut shape = present_shape(node);
     shape.body = (shape.body + value_len).saturating_sub(record.area());
-    let (first, last) = (node.key(node.first()), node.key(node.last_slot()));
-    shape.shared = common(&first, &last);
-    shape.shared_with_low = common(&first[..shape.shared], &node.low());
+    share_ends(&mut shape, node);
     if shape.size() <= node.page_bytes() { Plan::Rebuild } else { Plan::Full }
 }
 
@@ -301,6 +354,55 @@ fn present_shape<B: Bytes>(node: &Node<B>) -> Shape {
         shared: 0,
         shared_with_low: 0,
     }
+}
+
+/// Whether a node has room for this high fence in place of its own, with all its slots.
+#[must_use]
+pub fn fits_fence<B: Bytes>(node: &Node<B>, high: &[u8]) -> bool {
+    fenced_shape(node, high).size() <= node.page_bytes()
+}
+
+/// Whether a leaf with this low fence, and none above, has room for this one record.
+#[must_use]
+pub fn fits_alone(page_bytes: usize, low: &[u8], key: &[u8], value_len: usize) -> bool {
+    let shape = Shape {
+        low_len: low.len(),
+        high_len: 0,
+        count: 1,
+        keyed: 1,
+        body: RECORD_HEADER_BYTES + key.len() + value_len,
+        shared: key.len(),
+        shared_with_low: common(key, low),
+    };
+    shape.size() <= page_bytes
+}
+
+/// The shape of a node with this high fence in place of its own.
+fn fenced_shape<B: Bytes>(node: &Node<B>, high: &[u8]) -> Shape {
+    let mut shape = Shape { high_len: high.len(), ..present_shape(node) };
+    if shape.keyed > 0 {
+        share_ends(&mut shape, node);
+    }
+    shape
+}
+
+/// The keys share what the first and the last of a node share.
+fn share_ends<B: Bytes>(shape: &mut Shape, node: &Node<B>) {
+    (shape.shared, shape.shared_with_low) = with_ends(node, |first, last| {
+        let shared = common(first, last);
+        (shared, common_with_low(node, &first[..shared]))
+    });
+}
+
+/// Calls `f` with the first key and the last.
+fn with_ends<B: Bytes, T>(node: &Node<B>, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+    with_key(node, node.first(), |first| with_key(node, node.last_slot(), |last| f(first, last)))
+}
+
+/// How many bytes `key` and the low fence begin with alike.
+fn common_with_low<B: Bytes>(node: &Node<B>, key: &[u8]) -> usize {
+    let is_same = |&at: &usize| node.bytes().u16(FENCES_AT + at) as u8 == key[at];
+    (0..key.len().min(node.low_len())).take_while(is_same).count()
 }
 
 fn has_prefix<B: Bytes>(node: &Node<B>, key: &[u8]) -> bool {
@@ -326,11 +428,19 @@ fn sane_record<B: Bytes>(node: &Node<B>, slot: usize) -> Result<RecordAt, Unfit>
     Ok(record)
 }
 
-/// The private copy of a page.
-fn copy_of(page: &PageMut<'_>) -> Vec<u8> {
+/// The private copy of a page whose counts are sane. What lies between slots and records is not copied, as no record
+/// has bytes there.
+fn copy_of(page: &PageMut<'_>) -> PageScratch {
     let words = page.words();
-    let mut copy = vec![0u8; words.len_bytes()];
-    words.copy_to(0, &mut copy);
+    let node = Node::new(words);
+    let (slots_end, start) = (node.slots_at() + node.count() * SLOT_BYTES, node.records_start() / 8 * 8);
+    let mut copy = PageScratch::new(words.len_bytes());
+    if (0..node.count()).all(|slot| node.record_offset(slot) >= node.records_start()) {
+        words.copy_to(0, &mut copy[..slots_end]);
+        words.copy_to(start, &mut copy[start..]);
+    } else {
+        words.copy_to(0, &mut copy);
+    }
     copy
 }
 
@@ -354,7 +464,7 @@ fn put_rebuilt(
     entries: &[Entry<'_>],
 ) -> Result<(), Unfit> {
     let built = build(node.page_bytes(), node.level(), link, low, high, entries);
-    page.put(LINK_AT, &built.ok_or(Unfit("the node is full"))?);
+    built.ok_or(Unfit("the node is full"))?.put_in(page);
     Ok(())
 }
 
@@ -377,16 +487,14 @@ pub fn insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, valu
             let rest = &key[node.prefix_len()..];
             let (count, slots_at) = (node.count(), node.slots_at());
             let at = node.records_start() - (RECORD_HEADER_BYTES + rest.len() + value.len());
-            let ghosts = node.ghosts() + usize::from(header & GHOST != 0);
+            let (garbage, ghosts) = (node.garbage(), node.ghosts() + usize::from(header & GHOST != 0));
             let slot_at = slots_at + slot * SLOT_BYTES;
             page.shift(slot_at, slot_at + SLOT_BYTES, (count - slot) * SLOT_BYTES);
             page.put_u64(slot_at, slot_word(head_of(rest), at, rest.len()));
             page.put_u16(at, header);
             page.put(at + RECORD_HEADER_BYTES, rest);
             page.put(at + RECORD_HEADER_BYTES + rest.len(), value);
-            page.put_u16(COUNT_AT, (count + 1) as u16);
-            page.put_u16(RECORDS_START_AT, at as u16);
-            page.put_u16(GHOSTS_AT, ghosts as u16);
+            page.put_u64(COUNT_AT, counts_word(count + 1, at, garbage, ghosts));
             Ok(())
         }
     }
@@ -394,7 +502,7 @@ pub fn insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, valu
 
 fn rebuild_insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, value: &[u8]) -> Result<(), Unfit> {
     let copy = copy_of(page);
-    let node = Node::new(copy.as_slice());
+    let node = Node::new(&copy[..]);
     let mut entries = entries_of(&node);
     entries.insert(slot, Entry { prefix: &[], suffix: key, header, value });
     put_built(page, &node, node.link(), &node.high(), &entries)
@@ -414,7 +522,7 @@ pub fn replace(page: &mut PageMut<'_>, slot: usize, header: u16, value: &[u8]) -
         Plan::Full => Err(Unfit("the node is full")),
         Plan::Rebuild => {
             let copy = copy_of(page);
-            let node = Node::new(copy.as_slice());
+            let node = Node::new(&copy[..]);
             let mut entries = entries_of(&node);
             entries[slot].header = header;
             entries[slot].value = value;
@@ -481,7 +589,7 @@ pub fn patch(page: &mut PageMut<'_>, slot: usize, offset: usize, old: &[u8], new
         return Err(Unfit("patch beyond the value"));
     }
     let at = record.value_at() + offset;
-    if at + new.len() > node.page_bytes() || node.bytes().compare(at, old.len(), old) != Ordering::Equal {
+    if !node.bytes().equals(at, old) {
         return Err(Unfit("patch of other bytes"));
     }
     page.put(at, new);
@@ -494,12 +602,90 @@ pub fn patch(page: &mut PageMut<'_>, slot: usize, offset: usize, old: &[u8], new
 /// # Errors
 /// More slots than there are, or the fence does not fit.
 pub fn set_fence(page: &mut PageMut<'_>, keep: usize, high: &[u8], link: PageId) -> Result<(), Unfit> {
-    sane(page)?;
+    let node = sane(page)?;
+    if keep == node.count()
+        && let Some(fenced) = Fenced::of(&node, high)
+    {
+        fenced.put_in(page, high, link);
+        return Ok(());
+    }
+    set_fence_anew(page, keep, high, link)
+}
+
+/// The same for every node: it is built anew.
+pub(super) fn set_fence_anew(page: &mut PageMut<'_>, keep: usize, high: &[u8], link: PageId) -> Result<(), Unfit> {
     let copy = copy_of(page);
-    let node = Node::new(copy.as_slice());
+    let node = Node::new(&copy[..]);
     let entries = entries_of(&node);
     let kept = entries.get(..keep).ok_or(Unfit("keeps more slots than there are"))?;
     put_built(page, &node, link, high, kept)
+}
+
+/// A node that keeps all its slots under a new high fence, and whose records lie as if they had been put anew: only its
+/// front changes. The page becomes, byte for byte, the one that building anew makes (E1).
+struct Fenced {
+    low_len: usize,
+    count: usize,
+    slots_at: usize,
+    slots_at_new: usize,
+    records_start: usize,
+    /// Where the prefix is that has bytes of its own, and how long it is.
+    own_prefix: Option<(usize, usize)>,
+}
+
+impl Fenced {
+    /// `None`: the node has to be built anew, or is too small.
+    fn of(node: &Node<Words<'_>>, high: &[u8]) -> Option<Fenced> {
+        let (count, first) = (node.count(), node.first());
+        if count <= first || node.garbage() != 0 {
+            return None;
+        }
+        let (mut start, mut ghosts) = (node.page_bytes(), 0);
+        for slot in 0..count {
+            let record = node.record(slot);
+            start = start.checked_sub(record.bytes())?;
+            if record.at != start || slot < first && record.key_len > 0 {
+                return None;
+            }
+            ghosts += usize::from(record.is_ghost());
+        }
+        if start != node.records_start() || ghosts != node.ghosts() {
+            return None;
+        }
+        let shape = fenced_shape(node, high);
+        let (prefix_len, own) = shape.prefix();
+        if shape.size() > node.page_bytes() || (prefix_len, own) != (node.prefix_len(), node.has_own_prefix()) {
+            return None;
+        }
+        let own_prefix = own.then(|| (node.prefix_at(), prefix_len));
+        let front_bytes = node.low_len() + high.len() + own_prefix.map_or(0, |(_, len)| len);
+        Some(Fenced {
+            low_len: node.low_len(),
+            count,
+            slots_at: node.slots_at(),
+            slots_at_new: FENCES_AT + round_up(front_bytes),
+            records_start: start,
+            own_prefix,
+        })
+    }
+
+    fn put_in(&self, page: &mut PageMut<'_>, high: &[u8], link: PageId) {
+        let slots_end = self.slots_at_new + self.count * SLOT_BYTES;
+        let mut prefix = Scratch::new();
+        if let Some((at, len)) = self.own_prefix {
+            page.words().append_to(at, len, &mut prefix);
+        }
+        page.shift(self.slots_at, self.slots_at_new, self.count * SLOT_BYTES);
+        page.fill(slots_end, self.records_start - slots_end, 0);
+        let high_at = FENCES_AT + self.low_len;
+        page.put(high_at, high);
+        page.put(high_at + high.len(), &prefix);
+        let front_end = high_at + high.len() + prefix.len();
+        page.fill(front_end, self.slots_at_new - front_end, 0);
+        page.put_u16(HIGH_LEN_AT, high.len() as u16);
+        page.put_u16(SLOTS_AT_AT, self.slots_at_new as u16);
+        page.put_u64(LINK_AT, link.0);
+    }
 }
 
 /// Removes slots, given in rising order. The page is not built anew: the bytes become garbage.
@@ -576,7 +762,7 @@ pub fn trim(page: &mut PageMut<'_>, slots: &[usize]) -> Result<(), Unfit> {
 pub fn take(page: &mut PageMut<'_>, link: PageId, high: &[u8], more: &[Entry<'_>]) -> Result<(), Unfit> {
     sane(page)?;
     let copy = copy_of(page);
-    let node = Node::new(copy.as_slice());
+    let node = Node::new(&copy[..]);
     let mut entries = entries_of(&node);
     entries.extend_from_slice(more);
     put_built(page, &node, link, high, &entries)
@@ -590,7 +776,7 @@ pub fn take(page: &mut PageMut<'_>, link: PageId, high: &[u8], more: &[Entry<'_>
 pub fn cut_low(page: &mut PageMut<'_>, drop: usize, low: &[u8]) -> Result<(), Unfit> {
     sane(page)?;
     let copy = copy_of(page);
-    let node = Node::new(copy.as_slice());
+    let node = Node::new(&copy[..]);
     let all = entries_of(&node);
     let entries = without_first(node.level(), all.get(drop..).unwrap_or_default());
     if entries.is_empty() {

@@ -422,6 +422,12 @@ impl<B: Bytes> Node<B> {
         self.slot_word(slot) as u32
     }
 
+    /// Where the record of a slot begins.
+    #[inline]
+    pub(crate) fn record_offset(&self, slot: usize) -> usize {
+        usize::from((self.slot_word(slot) >> 32) as u16)
+    }
+
     /// Where the record of a slot is.
     #[inline]
     pub fn record(&self, slot: usize) -> RecordAt {

@@ -397,6 +397,15 @@ proptest! {
             }
             prop_assert_eq!(check(buf.words()), Ok(()));
             prop_assert_eq!(&content(&buf), &model);
+            for high in [&b"\xff\xff\xff"[..], &[0xff; 30]] {
+                let fence = |anew: bool| {
+                    let (mut buf, count) = (PageBuf::from_bytes(&buf.to_bytes()), model.len());
+                    let mut page = PageMut::new(ROOT, buf.words_mut());
+                    let set = if anew { super::edit::set_fence_anew } else { super::edit::set_fence };
+                    set(&mut page, count, high, PageId(77)).map(|()| buf.to_bytes())
+                };
+                prop_assert_eq!(fence(false), fence(true));
+            }
             let node = Node::new(buf.words());
             for (slot, key) in model.keys().enumerate() {
                 prop_assert_eq!(node.search(key), Ok(slot));

@@ -30,7 +30,7 @@ use super::args::{
     read_relink, read_remove, read_repoint,
 };
 use super::edit;
-use super::node::{CHILD_BYTES, LAYOUT_NODE, LINK_AT};
+use super::node::{CHILD_BYTES, LAYOUT_NODE};
 
 /// Makes a page a node, with content.
 pub const OP_NODE_FORMAT: OpId = OpId(32);
@@ -239,7 +239,7 @@ fn redo_format(page: &mut PageMut<'_>, args: &[u8]) -> Option<Result<(), Unfit>>
         return Some(Err(Unfit("content larger than the page")));
     };
     page.format(LAYOUT_NODE, a.level, a.root);
-    page.put(LINK_AT, &built);
+    built.put_in_zeroed(page);
     Some(Ok(()))
 }
 

@@ -12,6 +12,8 @@
 //! D6. A writer that has restarted often waits for the exclusive latch. To take it only where no thread holds the node
 //!     shared would never succeed in a crowd. Of many threads in a latched descent, one has always lost its processor
 //!     there.
+//! D7. A page that is a leaf of the tree, and whose fences hold the key, is the key's leaf, however its id was learnt:
+//!     what was split off, merged or moved away shows in its fences, and a page that was freed is a leaf no more.
 //!
 //! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
 
@@ -390,6 +392,37 @@ impl Tree {
             }
         }
         Err(Self::corrupt(self.root, "steps of a descent", u64::from(STEPS_MAX), u64::from(STEPS_MAX) + 1))
+    }
+
+    /// The same without a descent, if the leaf where this transaction put its last record behind all others is also that
+    /// of `key` (D7).
+    #[inline]
+    pub(crate) fn latch_near(&self, txn: &mut Txn, key: &[u8], descent: &Descent) -> Option<Spot<ExclusivePage<'_>>> {
+        let near = txn.near(self.root)?;
+        let found = if descent.is_latching() { None } else { self.try_latch_near(near, key) };
+        if found.is_none() {
+            txn.set_near(self.root, PageId::NONE);
+        }
+        found
+    }
+
+    #[inline(never)]
+    fn try_latch_near(&self, near: PageId, key: &[u8]) -> Option<Spot<ExclusivePage<'_>>> {
+        let page = self.engine.cache.optimistic_if_here(near)?;
+        let node = Node::new(page.words());
+        if !node.is_of(self.root) || node.level() != 0 || node.is_beyond(key) {
+            return None;
+        }
+        let is_last = node.count() > 0 && node.compare_key(node.last_slot(), key) == Ordering::Less;
+        if !is_last && node.is_before(key) {
+            return None;
+        }
+        let slot = if is_last { Err(node.count()) } else { node.search(key) };
+        if slot == Err(node.count()) && node.link() != PageId(0) && page.check().is_ok() {
+            let _ = self.engine.cache.optimistic(node.link()); // As in `latch_leaf`.
+        }
+        let page = page.try_upgrade().ok()?;
+        Some(Spot { page, slot })
     }
 
     /// The leaf of `key`, latched exclusively.

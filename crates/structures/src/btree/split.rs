@@ -22,16 +22,20 @@ use ledgerstone_buffer::ExclusivePage;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{OpId, PageId};
+use ledgerstone_region::Words;
 use ledgerstone_space::{FreeRun, OP_SPACE_SET};
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
-use super::edit::{Entry, Plan, child_value, entries_of, plan_insert, plan_replace, separator_between, size_of};
+use super::edit::{
+    Entry, Plan, child_value, entries_of, fits_alone, fits_fence, plan_insert, plan_replace, separator_between, size_of,
+};
 use super::node::{CHILD_BYTES, Node};
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
 use super::search::{Descent, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
+use crate::scratch::PageScratch;
 
 /// What a node lacks room for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,7 +78,7 @@ impl Need<'_> {
     }
 
     /// True if the node lacks the room (no longer: somebody split it, or purged it).
-    fn is_lacking(&self, node: &Node<ledgerstone_region::Words<'_>>) -> bool {
+    fn is_lacking(&self, node: &Node<Words<'_>>) -> bool {
         let plan = match (self, node.search(self.key())) {
             (Need::Insert { key, value_len }, Err(_)) => plan_insert(node, key, *value_len),
             (Need::Replace { value_len, .. }, Ok(slot)) => plan_replace(node, slot, *value_len),
@@ -176,9 +180,17 @@ impl Tree {
         mut page: ExclusivePage<'t>,
         need: &Need<'_>,
     ) -> Result<Option<Unposted>, TreeError> {
-        let mut copy = vec![0u8; self.page_bytes];
+        if page.id() != self.root
+            && let Some(separator) = split_at_end(&Node::new(page.words()), need)
+        {
+            let link = PageId(0);
+            let right = FormatArgs { root: self.root, level: 0, link, low: &separator, high: &[], entries: Vec::new() };
+            let keep = Node::new(page.words()).count();
+            return self.split_off(txn, run, page, Cut { keep, separator: separator.clone() }, &right);
+        }
+        let mut copy = PageScratch::new(self.page_bytes);
         page.words().copy_to(0, &mut copy);
-        let node = Node::new(copy.as_slice());
+        let node = Node::new(&copy[..]);
         let (level, low, high, link) = (node.level(), node.low(), node.high(), node.link());
         let entries = entries_of(&node);
         let Some(cut) = split_choose_cut(&node, &low, &high, &entries, need) else {
@@ -190,27 +202,16 @@ impl Tree {
             // N4: the first child of the right half stands for its low fence.
             right[0] = Entry { prefix: &[], suffix: &[], ..right[0] };
         }
+        let separator = cut.separator.clone();
+        let right = FormatArgs { root: self.root, level, link, low: &separator, high: &high, entries: right };
+        if page.id() != self.root {
+            return self.split_off(txn, run, page, cut, &right);
+        }
         let cache = &self.engine.cache;
         let set = run.args_set();
-        let is_root = page.id() == self.root;
-        let right_id = PageId(run.first.0 + u64::from(is_root));
-        let format_right =
-            FormatArgs { root: self.root, level, link, low: &cut.separator, high: &high, entries: right }.write();
+        let right_id = PageId(run.first.0 + 1);
+        let format_right = right.write();
         let mut right_page = cache.exclusive_new(right_id)?;
-        if !is_root {
-            let fence = FenceArgs { keep: cut.keep, link: right_id, high: &cut.separator }.write();
-            let parts: [(usize, OpId, &[u8]); 3] =
-                [(0, OP_SPACE_SET, &set), (1, OP_NODE_FORMAT, &format_right), (2, OP_NODE_FENCE, &fence)];
-            let parts = parts.map(|(page, op, args)| Part { page, op, args });
-            let pages = &mut [&mut run.map, &mut right_page, &mut page];
-            if planted::is_on(Bug::HalfSplit) {
-                txn.group(pages, &parts[2..])?;
-                txn.group(pages, &parts[..2])?;
-            } else {
-                txn.group(pages, &parts)?;
-            }
-            return Ok(Some(Unposted { level: level.saturating_add(1), separator: cut.separator, child: right_id }));
-        }
         // P3.
         let left_id = run.first;
         let format_left = FormatArgs {
@@ -248,6 +249,43 @@ impl Tree {
         )?;
         Ok(None)
     }
+
+    /// Cuts a latched node that is not the root; the page of `run` becomes its right half.
+    fn split_off<'t>(
+        &'t self,
+        txn: &mut Txn,
+        mut run: FreeRun<'t>,
+        mut page: ExclusivePage<'t>,
+        cut: Cut,
+        right: &FormatArgs<'_>,
+    ) -> Result<Option<Unposted>, TreeError> {
+        let (set, right_id) = (run.args_set(), run.first);
+        let format_right = right.write();
+        let fence = FenceArgs { keep: cut.keep, link: right_id, high: &cut.separator }.write();
+        let mut right_page = self.engine.cache.exclusive_new(right_id)?;
+        let parts: [(usize, OpId, &[u8]); 3] =
+            [(0, OP_SPACE_SET, &set), (1, OP_NODE_FORMAT, &format_right), (2, OP_NODE_FENCE, &fence)];
+        let parts = parts.map(|(page, op, args)| Part { page, op, args });
+        let pages = &mut [&mut run.map, &mut right_page, &mut page];
+        if planted::is_on(Bug::HalfSplit) {
+            txn.group(pages, &parts[2..])?;
+            txn.group(pages, &parts[..2])?;
+        } else {
+            txn.group(pages, &parts)?;
+        }
+        Ok(Some(Unposted { level: right.level.saturating_add(1), separator: cut.separator, child: right_id }))
+    }
+}
+
+/// The separator of a split that leaves a leaf at the right end as it is, for a record behind all others (P4).
+fn split_at_end(node: &Node<Words<'_>>, need: &Need<'_>) -> Option<Vec<u8>> {
+    let Need::Insert { key, value_len } = need else { return None };
+    if node.level() > 0 || !node.is_rightmost() || node.count() == 0 || node.search(key) != Err(node.count()) {
+        return None;
+    }
+    let separator = separator_between(&node.key(node.last_slot()), key);
+    let fits = fits_fence(node, &separator) && fits_alone(node.page_bytes(), &separator, key, *value_len);
+    fits.then_some(separator)
 }
 
 /// Finds the cut nearest to the best one that leaves two nodes which fit: with what is needed if there is one (P4),

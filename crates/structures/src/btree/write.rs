@@ -362,7 +362,10 @@ impl Tree {
         let (mut descent, mut waits) = (Descent::of_writer(), 0);
         let met = loop {
             txn.claim(claim)?;
-            let Spot { mut page, slot } = self.latch_leaf(key, &mut descent)?;
+            let Spot { mut page, slot } = match self.latch_near(txn, key, &descent) {
+                Some(spot) => spot,
+                None => self.latch_leaf(key, &mut descent)?,
+            };
             let leaf = page.id();
             if !self.try_lock_leaf_to_write(txn, leaf, key)? {
                 drop(page);
@@ -387,7 +390,8 @@ impl Tree {
                         self.wait_to_enter(txn, edge, key, &mut waits)?;
                         continue;
                     }
-                    let old = node.value(slot);
+                    let mut old = Scratch::new();
+                    node.value_to(slot, &mut old);
                     self.log_value(txn, &mut page, slot, key, (record.header, &old), (header, value))?;
                     if is_ghost {
                         break Met::Nothing;
@@ -424,8 +428,14 @@ impl Tree {
                         continue;
                     }
                     let args = InsertArgs { place: Place { root: self.root, slot, key }, header, value }.write();
-                    self.note(txn, key, Before::Absent);
+                    if self.to_free.is_some() {
+                        txn.note_new(self.root, key); // W7
+                    }
+                    let is_last = slot == node.count();
                     self.update_record(txn, &mut page, key, OP_NODE_INSERT, &args)?;
+                    if is_last {
+                        txn.set_near(self.root, leaf); // Keys in order go there next.
+                    }
                     break Met::Nothing;
                 }
             }

@@ -26,7 +26,7 @@ use super::chunk::{CHUNK_WORDS, Chunks};
 use super::entry::{Before, ENTRY_WORDS, Entry, Image, NO_RECORD, Name, word_of};
 use super::kept::Kept;
 use super::view::At;
-use super::writer::{COMMITTED, COMMITTING, STATE_BITS};
+use super::writer::{COMMITTED, COMMITTING, STATE_BITS, Times};
 
 /// Looks without a latch before one is taken.
 const LOOKS_MAX: u32 = 16;
@@ -286,10 +286,19 @@ impl VersionStore {
     }
 
     /// Puts an entry at the head of its bucket's open ones, at an address with room for it (N2), unless `writer` has
-    /// one of its key there: then false. The caller holds the page's latch (V1).
-    pub(super) fn push(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32) -> bool {
-        let is_same = |entry: &Entry<'_, Chunks>| entry.is_of(name);
-        self.hang(name.hash as u32, at, writer, is_same, |next| self.write_entry(name, before, at, writer, next))
+    /// one of its key there: then false. The caller holds the page's latch (V1). Nothing is looked for at the first
+    /// time: neighbours that come in order are all in one bucket (H3).
+    pub(super) fn push(&self, name: Name<'_>, before: Before<'_>, at: u32, writer: u32, times: Times) -> bool {
+        let write = |next| self.write_entry(name, before, at, writer, next);
+        if times == Times::First {
+            let bucket = self.bucket(name.hash as u32);
+            let latched = bucket.latch();
+            write(bucket.open.load(Relaxed) as u32);
+            bucket.open.store(u64::from(at), Release);
+            latched.unlatch();
+            return true;
+        }
+        self.hang(name.hash as u32, at, writer, |entry: &Entry<'_, Chunks>| entry.is_of(name), write)
     }
 
     /// The same with a staged entry, which is written already. Says where its writer's next one begins.

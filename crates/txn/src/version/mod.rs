@@ -73,7 +73,7 @@ pub use entry::{Before, Image};
 pub use spilled::Unseen;
 pub(crate) use spilled::tree_bit;
 pub use view::{At, Horizon, SnapshotPin, View};
-pub(crate) use writer::{Who, Writer};
+pub(crate) use writer::{Times, Who, Writer};
 
 use bucket::Bucket;
 use chunk::Chunks;

@@ -7,7 +7,7 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_region::{Region, Share, SlotTable};
 use proptest::prelude::*;
 
-use super::{Before, Horizon, Image, Look, VersionStore, View, Who, Writer, tree_bit};
+use super::{Before, Horizon, Image, Look, Times, VersionStore, View, Who, Writer, tree_bit};
 use crate::TxnTable;
 
 const SPACE: PageId = PageId(9);
@@ -78,7 +78,9 @@ impl World {
         let before = old.as_ref().map_or(Before::Absent, |value| Before::Record(value.len() as u16, value));
         let who = Who { slot: open.slot, xid: open.xid, first_lsn: open.first_lsn };
         self.store.drop_spilled_images(&mut open.writer);
-        self.store.note(&mut open.writer, who, SPACE, &name, before);
+        // Also where this writer has noted the record before, and taken it away since: readers take the oldest image.
+        let times = if old.is_none() { Times::First } else { Times::Any };
+        self.store.note(&mut open.writer, who, SPACE, &name, before, times);
         let lsn = self.append(RecordKind::End);
         if open.first_lsn == Lsn(0) {
             open.first_lsn = lsn;

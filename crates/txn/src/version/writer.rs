@@ -55,6 +55,15 @@ pub(crate) struct Who {
     pub first_lsn: Lsn,
 }
 
+/// Whether a transaction may have noted a record before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Times {
+    /// It may have.
+    Any,
+    /// It has not. Or it has, and the image that it notes now is of no use to anybody: readers take the oldest.
+    First,
+}
+
 impl Writer {
     /// Its name in entries; 0: it has none.
     #[inline]
@@ -73,7 +82,15 @@ impl VersionStore {
     /// Notes what `key` of `space` was, if `writer` has not done so before. The caller holds the record's page
     /// exclusively.
     #[inline]
-    pub(crate) fn note(&self, writer: &mut Writer, who: Who, space: PageId, key: &[u8], before: Before<'_>) {
+    pub(crate) fn note(
+        &self,
+        writer: &mut Writer,
+        who: Who,
+        space: PageId,
+        key: &[u8],
+        before: Before<'_>,
+        times: Times,
+    ) {
         if writer.spilled != 0 {
             return;
         }
@@ -91,7 +108,7 @@ impl VersionStore {
         let Some(at) = self.make_room(writer, words) else {
             return self.begin_spilled(writer, who);
         };
-        if self.push(name, before, at, writer.first) {
+        if self.push(name, before, at, writer.first, times) {
             writer.count += 1;
             self.chunks.set_entry_count(writer.first, writer.count);
             writer.end = self.chunks.end_of(at, words);

@@ -246,6 +246,11 @@ impl Builders {
         &self.info
     }
 
+    /// True if there is no index to fill.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.builders.is_empty()
+    }
+
     /// The entries of a record, for each index.
     pub(crate) fn entries(&self, key: &[u8], value: &[u8]) -> Result<Vec<Vec<Stored>>, Error> {
         let of = |builder: &Builder| self.info.indexes[builder.index].entries(&self.info.name, key, value);
