@@ -28,6 +28,8 @@ fn value(table: &EnvTable, env: &Environment, level: Isolation, key: &str) -> Op
 
 #[test]
 fn a_table_is_opened_once_for_the_transactions_of_all_threads() {
+    fn is_for_all_threads<T: Send + Sync + 'static>() {}
+    is_for_all_threads::<EnvTable>();
     let env = open();
     assert!(matches!(env.table("stock"), Err(Error::NoSuchTable(_))));
     made(&env, &[("apples", "12")]);

@@ -123,7 +123,7 @@ impl<'a> Words<'a> {
     #[inline(always)]
     pub fn prefetch_beginning(&self, line_count: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-        for line in 1..=line_count {
+        for line in 1..line_count + 1 {
             let at = self.words.as_ptr().wrapping_add(line * 8).cast::<i8>();
             // SAFETY: a prefetch reads nothing that the program could see and faults on no address at all.
             unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at) };

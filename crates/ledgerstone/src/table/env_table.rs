@@ -26,7 +26,7 @@ use crate::{Error, Isolation, Transaction};
 /// without the cost of opening the table in each transaction. [`EnvTable::of`] opens it there, for all other calls.
 ///
 /// A handle means the table that has its name. If that was dropped and made again, or its indexes have changed, the
-/// handle goes on with what is there then, at the cost of a look at the name for each call. It does not keep the
+/// handle goes on with what is there then. Each call then costs a look at the name. A handle does not keep the
 /// environment open.
 ///
 /// ```

@@ -755,7 +755,7 @@ impl Scan {
 }
 
 /// Makes `key` the key of a record of the copy. Its beginning is the copy's prefix already if `has_prefix`.
-#[inline]
+#[inline(always)]
 fn take_key((key, has_prefix): (&mut Vec<u8>, &mut bool), node: &Node<&[u8]>, record: &RecordAt) {
     let page = node.bytes();
     if *has_prefix {

@@ -225,7 +225,6 @@ impl Tree {
                 return None;
             }
             let (child, is_leaf) = (node.child(slot), node.level() == 1);
-            page.check().ok()?; // D1
             let target = cache.optimistic_if_here(child)?;
             page.check().ok()?; // D1
             if is_leaf {
