@@ -377,8 +377,8 @@ impl Tree {
         Err(Self::corrupt(self.root, "steps of a descent", u64::from(STEPS_MAX), u64::from(STEPS_MAX) + 1))
     }
 
-    /// The leaf of `key`, latched exclusively without a descent. It is tried if this transaction has put its last record
-    /// behind all others of a leaf, and that leaf is also the one of `key` (D7).
+    /// The leaf of `key`, latched exclusively without a descent (D7). It is tried where this transaction has put its last
+    /// record behind all others of a leaf.
     #[inline]
     pub(crate) fn latch_near(&self, txn: &mut Txn, key: &[u8], descent: &Descent) -> Option<Spot<ExclusivePage<'_>>> {
         let near = txn.near(self.root)?;
