@@ -4,9 +4,9 @@
 //! whole records with right checksums, and neither may ever be read as new. So a record stores
 //! `crc32c(its bytes from 4) ^ mix(environment, incarnation, LSN)`.
 //!
-//! The mix comes after the CRC instead of before it. So an appender computes the CRC of a long record before it knows its
-//! LSN, and only the copy takes time between reservation and publication. For a short record, the copy computes it. And
-//! one CRC is compared with many incarnations when the end of the log is examined.
+//! The mix comes after the CRC instead of before it. So an appender computes the CRC of a long record before it knows
+//! its LSN, and only the copy takes time between reservation and publication. For a short record, the copy computes it.
+//! And one CRC is compared with many incarnations when the end of the log is examined.
 
 use ledgerstone_region::Random;
 

@@ -61,8 +61,8 @@ impl CrcWords {
 #[cfg(any(test, not(all(target_arch = "x86_64", not(miri), not(loom)))))]
 fn word_bit_by_bit(register: u64, word: u64, bits: u32) -> u64 {
     (0..bits).fold(register, |register, bit| {
-        let differs = (register ^ word >> bit) & 1;
-        register >> 1 ^ differs * 0x82f6_3b78
+        let differs = (register ^ (word >> bit)) & 1;
+        (register >> 1) ^ (differs * 0x82f6_3b78)
     })
 }
 

@@ -16,6 +16,7 @@
 //! R6. A simulated thread touches its scheduler only between entering and leaving it, on its own stack.
 //! R7. What a mutex of `try_mutex.rs` holds is reached through its only guard (M1 there). What is in an [`OwnCell`] is
 //!     reached by the thread that has its slot (O1 there).
+//! R8. A [`CrcWords`] exists only where the processor has its instruction.
 //!
 //! This crate does not know pages, logs or transactions. It knows bytes, which thread may touch them, and which thread
 //! waits.

@@ -393,8 +393,8 @@ impl Tree {
         Err(Self::corrupt(self.root, "steps of a descent", u64::from(STEPS_MAX), u64::from(STEPS_MAX) + 1))
     }
 
-    /// The same without a descent, if the leaf where this transaction put its last record behind all others is also that
-    /// of `key` (D7).
+    /// The leaf of `key`, latched exclusively without a descent (D7). Tried is the leaf where this transaction has put
+    /// its last record behind all others.
     #[inline]
     pub(crate) fn latch_near(&self, txn: &mut Txn, key: &[u8], descent: &Descent) -> Option<Spot<ExclusivePage<'_>>> {
         let near = txn.near(self.root)?;

@@ -12,7 +12,8 @@
 //!     (`post.rs`).
 //! P3. The root stays where it is: its content moves to two new nodes, and it becomes their parent.
 //! P4. The cut leaves room for what the split was made for, on whichever side it falls. Keys that come in order leave
-//!     full leaves behind: at the right end the cut is made where the new key goes.
+//!     full leaves behind: at the right end the cut is made where the new key goes. The records of the left leaf then
+//!     stay where they are, and the right leaf is empty.
 //! P5. Before a leaf is split, the ghosts and pads that nobody holds go. That may make room enough.
 //! P6. No rollback splits: there may be no space (W4 in `write.rs`).
 //! P7. Three records that are nearly half a page each may need three leaves. Then the node is cut as it is, and the
