@@ -262,6 +262,13 @@ impl All<'_> {
             self.gate("scan", &command, rate, true, 20_000_000.0, "records/s", "median of 10, in the cache".into());
             self.others("scan", &report, &["scan, owned, median", "scan, owned, backward, median"]);
         }
+        if let Some((command, report)) = self.measure(&format!("cold --records {records}")) {
+            let share = figure(&report, "  of the device in order, in order");
+            let rate = number(figure(&report, "cold scan, in order").round());
+            let made_of = format!("{rate} records/s; median of 5, nothing in the cache");
+            self.gate("cold scan, of the device's rate in order", &command, share, true, 80.0, "%", made_of);
+            self.others("cold scan", &report, &["cold scan, filled at random", "device, reads of 4 KiB at random"]);
+        }
     }
 
     fn snapshots(&mut self) {

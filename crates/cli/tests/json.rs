@@ -224,6 +224,7 @@ const RUNS: &[(&str, &str, i32)] = &[
 /// points`.
 const NOT_RUN: &[&str] = &[
     "bench scan",
+    "bench cold",
     "bench snapshots",
     "bench crowd",
     "bench counts",
