@@ -9,7 +9,7 @@
 //!     is ever used for a tree that is half gone, or for another one that got the same root page.
 
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_region::{ByName, ByNumber, Mutex};
+use ledgerstone_region::{ByNumber, Mutex};
 
 /// Leaves noted of one tree before the whole tree is.
 const LEAVES_MAX: usize = 256;
@@ -17,21 +17,16 @@ const LEAVES_MAX: usize = 256;
 /// What to look at in a tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Where {
-    /// The leaves with these low fences.
-    Leaves(ByName<[u8], ()>),
+    /// The leaves with these low fences, in their order.
+    Leaves(Vec<Vec<u8>>),
     /// All from the one that holds this key on.
     From(Vec<u8>),
 }
 
 impl Where {
     pub(super) fn nowhere() -> Where {
-        Where::Leaves(ByName::new())
+        Where::Leaves(Vec::new())
     }
-}
-
-/// The lowest of some leaves.
-fn first(leaves: &ByName<[u8], ()>) -> Option<Vec<u8>> {
-    leaves.keys().next().map(<[u8]>::to_vec)
 }
 
 /// The notes.
@@ -43,12 +38,14 @@ pub(super) struct Emptied {
 impl Emptied {
     pub(super) fn note(&self, table: TableId, root: PageId, low: Vec<u8>) {
         let mut trees = self.trees.lock();
-        let noted = trees.get_or_insert_with((table.0, root.0), || Where::Leaves(ByName::new()));
+        let noted = trees.get_or_insert_with((table.0, root.0), || Where::Leaves(Vec::new()));
         match noted {
             Where::Leaves(leaves) => {
-                leaves.insert(&low, ());
+                if let Err(place) = leaves.binary_search(&low) {
+                    leaves.insert(place, low);
+                }
                 if leaves.len() > LEAVES_MAX {
-                    *noted = Where::From(first(leaves).unwrap_or_default());
+                    *noted = Where::From(leaves.swap_remove(0));
                 }
             }
             Where::From(key) if low < *key => *key = low,
@@ -58,12 +55,12 @@ impl Emptied {
 
     pub(super) fn put_back(&self, table: TableId, root: PageId, left: Where) {
         match left {
-            Where::Leaves(lows) => lows.keys().for_each(|low| self.note(table, root, low.to_vec())),
+            Where::Leaves(lows) => lows.into_iter().for_each(|low| self.note(table, root, low)),
             Where::From(key) => {
                 let mut trees = self.trees.lock();
                 // Somebody may have noted leaves before it meanwhile.
                 let first = match trees.remove((table.0, root.0)) {
-                    Some(Where::Leaves(leaves)) => first(&leaves).map_or(key.clone(), |low| low.min(key)),
+                    Some(Where::Leaves(leaves)) => leaves.into_iter().chain([key]).min().unwrap_or_default(),
                     Some(Where::From(other)) => other.min(key),
                     None => key,
                 };
@@ -106,7 +103,7 @@ mod tests {
         assert_eq!(notes.trees(), [(TableId(1), PageId(5)), (TableId(1), PageId(6))]);
         assert_eq!(notes.take(TableId(1), PageId(5)), Some(Where::From(7_usize.to_be_bytes().to_vec())));
         let leaves = notes.take(TableId(1), PageId(6)).unwrap();
-        assert_eq!(leaves, Where::Leaves(ByName::from_iter([(&[1][..], ())])));
+        assert_eq!(leaves, Where::Leaves(vec![vec![1]]));
         notes.put_back(TableId(1), PageId(6), leaves);
         notes.note(TableId(1), PageId(5), vec![3]);
         notes.put_back(TableId(1), PageId(5), Where::From(vec![4]));

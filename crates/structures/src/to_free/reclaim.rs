@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockError, LockName, Mode};
 use ledgerstone_page::{OpId, PageId, PageSet, TableId};
-use ledgerstone_region::{ByName, sync};
+use ledgerstone_region::sync;
 use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Durability, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
@@ -256,12 +256,12 @@ impl ToFree {
                 Ok(PurgedPart { left, goes_on_at, is_any })
             }
             Where::Leaves(lows) => {
-                let mut left = ByName::new();
-                for low in lows.keys() {
-                    let purged = tree.purge_at(txn, low)?;
+                let mut left = Vec::new();
+                for low in lows {
+                    let purged = tree.purge_at(txn, &low)?;
                     is_any |= purged.is_any();
                     if purged.held_count > 0 {
-                        left.insert(low, ());
+                        left.push(low);
                     }
                 }
                 Ok(PurgedPart { left: Where::Leaves(left), goes_on_at: None, is_any })
