@@ -1,0 +1,25 @@
+//! The same reads and updates as the table grows by tens.
+
+use super::{Bench, add_one, fill, read_one};
+use crate::measure::{Operation, Random};
+use crate::peer::Durability;
+
+pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
+    for &count in bench.choose(&[10_000, 100_000, 1_000_000][..], &[100_000, 1_000_000, 10_000_000]) {
+        let (peer, dir) = bench.open("growth")?;
+        fill(&*peer, count, 100)?;
+        let reads = |thread_no| -> Operation<'_> {
+            let (mut random, mut value) = (Random::new(thread_no), Vec::new());
+            Box::new(move |worker| read_one(worker, random.below(count), &mut value).map(|()| (1, 0)))
+        };
+        bench.crowd(&*peer, Durability::None, 1, &format!("reads, {count} records"), &reads)?;
+        let updates = |thread_no| -> Operation<'_> {
+            let mut random = Random::new(thread_no);
+            Box::new(move |worker| Ok((1, add_one(worker, random.below(count))?)))
+        };
+        bench.crowd(&*peer, Durability::None, 1, &format!("updates, {count} records"), &updates)?;
+        peer.close()?;
+        std::fs::remove_dir_all(dir)?;
+    }
+    Ok(())
+}
