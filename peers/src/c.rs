@@ -23,6 +23,7 @@ struct CSettings {
     cache_bytes: u64,
     file_bytes_max: u64,
     is_larger_than_memory: c_int,
+    is_durable: c_int,
 }
 
 type CVisit = unsafe extern "C" fn(*mut c_void, u64, *const c_void, usize) -> c_int;
@@ -136,6 +137,7 @@ impl CPeer {
             cache_bytes: settings.cache_bytes,
             file_bytes_max: settings.file_bytes_max,
             is_larger_than_memory: c_int::from(settings.is_larger_than_memory),
+            is_durable: c_int::from(settings.is_durable),
         };
         let mut peer = CPeer { calls: which.calls(), store: ptr::null_mut() };
         // SAFETY: both outlive the call, which keeps neither.

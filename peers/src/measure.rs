@@ -118,21 +118,18 @@ impl Moment {
         let line = text.lines().next().unwrap_or_default();
         let fields: Vec<f64> = line.split_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
         let at = |no: usize| fields.get(no).copied().unwrap_or(0.0) / TICKS;
-        let mut own = times_of("self");
+        let mut own_user_s = times_of("self").0;
+        // Exact, where the system's ticks are not: a case with sync may use less than one.
+        let used = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+        let mut own_s = used.tv_sec as f64 + used.tv_nsec as f64 / 1e9;
         let mut written = written_by("self");
         for process in beside {
             let (user, system) = times_of(&process.to_string());
-            own = (own.0 + user, own.1 + system);
+            own_user_s += user;
+            own_s += user + system;
             written += written_by(&process.to_string());
         }
-        Moment {
-            at: Instant::now(),
-            all_user_s: at(0) + at(1),
-            own_user_s: own.0,
-            own_s: own.0 + own.1,
-            steal_s: at(7),
-            written,
-        }
+        Moment { at: Instant::now(), all_user_s: at(0) + at(1), own_user_s, own_s, steal_s: at(7), written }
     }
 
     /// Seconds since then.

@@ -147,12 +147,20 @@ pub struct Settings<'a> {
     pub file_bytes_max: u64,
     /// The data will not fit into memory.
     pub is_larger_than_memory: bool,
+    /// Commits will wait for the device.
+    pub is_durable: bool,
 }
 
 impl<'a> Settings<'a> {
     /// For data that fits into memory.
     pub fn roomy(dir: &'a Path) -> Settings<'a> {
-        Settings { dir, cache_bytes: 2 << 30, file_bytes_max: 32 << 30, is_larger_than_memory: false }
+        Settings {
+            dir,
+            cache_bytes: 2 << 30,
+            file_bytes_max: 32 << 30,
+            is_larger_than_memory: false,
+            is_durable: false,
+        }
     }
 }
 

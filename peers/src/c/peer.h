@@ -26,6 +26,8 @@ struct peer_settings {
   uint64_t file_bytes_max;
   /* 1 if the data will not fit into memory. */
   int is_larger_than_memory;
+  /* 1 if commits will wait for the device. */
+  int is_durable;
 };
 
 /* Returns 0 to go on with the scan. */

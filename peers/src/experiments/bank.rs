@@ -71,19 +71,13 @@ impl Bank {
     /// # Errors
     /// The peer's.
     pub fn load(&self, peer: &dyn Peer) -> anyhow::Result<()> {
-        let mut worker = peer.worker(Durability::None)?;
         for (table, count) in self.tables() {
-            for from in (0..count).step_by(50_000) {
-                worker.run(Kind::Write, &mut |txn| {
-                    (from..(from + 50_000).min(count)).try_for_each(|key| {
-                        let mut record = super::record(key, 100);
-                        record[..8].fill(0);
-                        txn.append(table, key, &record)
-                    })
-                })?;
-            }
+            super::load(peer, table, count, &|key| {
+                let mut record = super::record(key, 100);
+                record[..8].fill(0);
+                record
+            })?;
         }
-        drop(worker);
         peer.checkpoint()
     }
 

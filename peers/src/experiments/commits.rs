@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Bench, fill, record, threads};
 use crate::measure::Operation;
-use crate::peer::{Durability, Kind, RECORDS};
+use crate::peer::{Durability, Kind, RECORDS, Settings};
 
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
-    let (peer, dir) = bench.open("commits")?;
+    let dir = bench.fresh("commits")?;
+    let peer = bench.entry.open(Settings { is_durable: true, ..Settings::roomy(&dir) })?;
     fill(&*peer, 10_000, 100)?;
     // Threads insert at places of their own, in every case at new ones.
     let place = AtomicU64::new(1);

@@ -4,9 +4,9 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Bench, add_one, forget, read_one, record, threads};
+use super::{Bench, add_one, forget, load, read_one, record, threads};
 use crate::measure::{self, Figure, Moment, Operation, Random, Zipf};
-use crate::peer::{Durability, Kind, RECORDS, Settings};
+use crate::peer::{Durability, RECORDS, Settings};
 
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     let count: u64 = bench.choose(1_000_000, 8_000_000);
@@ -14,17 +14,16 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     let limit_bytes = (count * 120 / 4).next_multiple_of(1 << 20).max(48 << 20);
     let dir = bench.fresh("memory")?;
     // The cache is half of what there is; the rest is for the process itself and the system's cache.
-    let settings =
-        Settings { dir: &dir, cache_bytes: limit_bytes / 2, file_bytes_max: 32 << 30, is_larger_than_memory: true };
+    let settings = Settings {
+        dir: &dir,
+        cache_bytes: limit_bytes / 2,
+        file_bytes_max: 32 << 30,
+        is_larger_than_memory: true,
+        is_durable: false,
+    };
     let before = Moment::now(&[]);
     let peer = bench.entry.open(settings)?;
-    let mut worker = peer.worker(Durability::None)?;
-    for from in (0..count).step_by(10_000) {
-        worker.run(Kind::Write, &mut |txn| {
-            (from..(from + 10_000).min(count)).try_for_each(|key| txn.append(RECORDS, key, &record(key, 100)))
-        })?;
-    }
-    drop(worker);
+    load(&*peer, RECORDS, count, &|key| record(key, 100))?;
     peer.checkpoint()?;
     peer.close()?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);

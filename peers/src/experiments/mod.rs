@@ -250,19 +250,31 @@ pub fn record(key: u64, length: usize) -> Vec<u8> {
     value
 }
 
-/// Fills the table of records with keys 0 to `count` - 1 in transactions of a size that every peer takes.
+/// Loads keys 0 to `count` - 1 into an empty table: by the peer's own loader, or in transactions of a size that every
+/// peer takes.
+///
+/// # Errors
+/// The peer's.
+pub fn load(peer: &dyn Peer, table: usize, count: u64, make: &dyn Fn(u64) -> Vec<u8>) -> anyhow::Result<()> {
+    const BATCH: u64 = 50_000;
+    if let Some(loaded) = peer.load(table, &mut (0..count).map(|key| (key, make(key)))) {
+        return loaded;
+    }
+    let mut worker = peer.worker(Durability::None)?;
+    for from in (0..count).step_by(BATCH as usize) {
+        worker.run(Kind::Write, &mut |txn| {
+            (from..(from + BATCH).min(count)).try_for_each(|key| txn.append(table, key, &make(key)))
+        })?;
+    }
+    Ok(())
+}
+
+/// Loads the table of records.
 ///
 /// # Errors
 /// The peer's.
 pub fn fill(peer: &dyn Peer, count: u64, length: usize) -> anyhow::Result<()> {
-    const BATCH: u64 = 50_000;
-    let mut worker = peer.worker(Durability::None)?;
-    for from in (0..count).step_by(BATCH as usize) {
-        worker.run(Kind::Write, &mut |txn| {
-            (from..(from + BATCH).min(count)).try_for_each(|key| txn.append(RECORDS, key, &record(key, length)))
-        })?;
-    }
-    drop(worker);
+    load(peer, RECORDS, count, &|key| record(key, length))?;
     peer.checkpoint()
 }
 

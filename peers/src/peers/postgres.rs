@@ -3,6 +3,8 @@
 //!
 //! The server does not run as root, so it runs as the user `postgres` where this program is root.
 
+use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -132,6 +134,26 @@ impl Peer for Server {
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
         Ok(()) // The server ends when this value does.
+    }
+
+    /// COPY, as its users load.
+    fn load(&self, table: usize, records: &mut dyn Iterator<Item = (u64, Vec<u8>)>) -> Option<anyhow::Result<()>> {
+        let load = || -> anyhow::Result<()> {
+            let mut client = self.client()?;
+            let mut writer = client.copy_in(&format!("COPY t{table} FROM STDIN"))?;
+            let mut line = String::new();
+            for (key, value) in records {
+                let (number, rest) = value.split_first_chunk::<8>().context("not a record with a number")?;
+                line.clear();
+                write!(line, "{key}\t{}\t\\\\x", i64::from_le_bytes(*number))?;
+                rest.iter().try_for_each(|byte| write!(line, "{byte:02x}"))?;
+                line.push('\n');
+                writer.write_all(line.as_bytes())?;
+            }
+            writer.finish()?;
+            Ok(client.batch_execute(&format!("VACUUM ANALYZE t{table}"))?)
+        };
+        Some(load())
     }
 
     /// The server's first process and its children.
