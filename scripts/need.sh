@@ -45,11 +45,14 @@ for what in "$@"; do
     # The libraries that `make peers` measures beside ours, with their headers.
     peers)
       missing=()
-      for pair in lmdb.h=liblmdb-dev db.h=libdb5.3-dev rocksdb/c.h=librocksdb-dev wiredtiger.h=libwiredtiger-dev sqlite3.h=libsqlite3-dev; do
+      for pair in lmdb.h=liblmdb-dev db.h=libdb5.3-dev rocksdb/c.h=librocksdb-dev wiredtiger.h=libwiredtiger-dev \
+        sqlite3.h=libsqlite3-dev; do
         [ -e "/usr/include/${pair%=*}" ] || missing+=("${pair#*=}")
       done
       [ ${#missing[@]} = 0 ] || timeout 300 "$0" packages "${missing[@]}" ;;
-    postgres) ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || timeout 300 "$0" packages postgresql >&2 || echo "without PostgreSQL: its row is left out" >&2 ;;
+    postgres)
+      ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || timeout 300 "$0" packages postgresql >&2 ||
+        echo "without PostgreSQL: its row is left out" >&2 ;;
     packages) shift; apt_install "$@"; exit ;;
     cargo-deny) command -v cargo-deny >/dev/null || { echo "installing cargo-deny (some minutes)" >&2; cargo install --quiet --locked cargo-deny; } ;;
     cargo-semver-checks) command -v cargo-semver-checks >/dev/null || { echo "installing cargo-semver-checks (some minutes)" >&2; cargo install --quiet --locked cargo-semver-checks; } ;;

@@ -26,5 +26,6 @@ scripts/need.sh postgres
 cargo build --quiet --release --locked --manifest-path peers/Cargo.toml
 # On the device of the target directory.
 mkdir -p "$CARGO_TARGET_DIR/runs"
-"$CARGO_TARGET_DIR/release/ledgerstone-peers" run ${QUICK:+--quick} ${ROUNDS:+--rounds "$ROUNDS"} ${SECTION:+--section "$SECTION"} \
-  ${PEER:+--peer "$PEER"} --json docs/peers.json --out docs/peers.md --tmp "$CARGO_TARGET_DIR/runs"
+options=(${QUICK:+--quick} ${ROUNDS:+--rounds "$ROUNDS"} ${SECTION:+--section "$SECTION"} ${PEER:+--peer "$PEER"})
+"$CARGO_TARGET_DIR/release/ledgerstone-peers" run "${options[@]}" --tmp "$CARGO_TARGET_DIR/runs" \
+  --json docs/peers.json --out docs/peers.md

@@ -1,6 +1,6 @@
 //! What is measured beside a rate: percentiles, the processor's time, bytes written, and who else was at work.
 //!
-//! M1. All of it is taken over the same time: it begins when every thread has worked for a quarter of it, so that
+//! M1. All of it is taken over the same time. That begins when every thread has worked for a quarter of it: then
 //!     memory has been touched and caches are warm.
 //! M2. User time of all processors that is not ours is others'. System time is not counted, because kernel threads
 //!     write for us. Steal is what the hypervisor gave to other machines.

@@ -290,7 +290,8 @@ pub fn read_one(worker: &mut dyn crate::peer::Worker, key: u64, value: &mut Vec<
     Ok(())
 }
 
-/// Changes the number of one record that must be there, in a transaction of its own. Returns how often it was run again.
+/// Changes the number of one record that must be there, in a transaction of its own. Returns how often it was run
+/// again.
 ///
 /// # Errors
 /// The peer's, and a record that is not there.
