@@ -231,7 +231,7 @@ fn section_text(section: &Section, measured: &Measured, out: &Path) -> anyhow::R
     let tables = Tables::of(measured);
     let mut text = format!("## {}\n\n{}", section.title, wrapped(section.about));
     let kind =
-        if measured.is_quick { "a short run (`QUICK=1`: cases of 0.25 s)" } else { "a whole run (cases of 1 s)" };
+        if measured.is_quick { "a short run (`QUICK=1`: cases of 0.25 s)" } else { "a whole run (cases of 0.5 s)" };
     let rounds = if measured.rounds == 1 { "one round".into() } else { format!("{} rounds", measured.rounds) };
     let revision = if measured.revision.is_empty() { "?" } else { &measured.revision };
     let versions: Vec<_> = tables.entries.iter().filter_map(|entry| measured.versions.get(entry.name)).collect();

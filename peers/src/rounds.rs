@@ -25,7 +25,8 @@ pub struct RunArgs {
     /// Short: one round of short cases.
     #[arg(long)]
     quick: bool,
-    /// Number of rounds; the median of all counts.
+    /// Number of rounds, however long they take; the median of all counts. Without this, one if short, or else up to
+    /// three.
     #[arg(long)]
     rounds: Option<u64>,
     /// Make the directories of the runs here. Choose a place on the device to measure.
@@ -92,7 +93,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
             .filter(|entry| section.without.iter().all(|(name, _)| *name != entry.name))
             .filter(|entry| entry.version() != "not installed")
             .collect();
-        for round in 0..rounds {
+        let mut round = 0;
+        while round < rounds {
+            // Fewer rounds than wanted are better than a run that nobody waits for; a short run has one anyway.
+            let each_s = began.elapsed().as_secs_f64() / round.max(1) as f64;
+            if round > 0 && args.rounds.is_none() && each_s * (round + 1) as f64 > section.budget_s {
+                break;
+            }
             for entry in in_turn(&entries, round) {
                 match one(section, entry, round, args) {
                     Ok(run) => {
@@ -105,11 +112,13 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
                     }
                 }
             }
+            round += 1;
         }
         failure_count += failures.len();
         let versions = entries.iter().map(|entry| (entry.name.to_owned(), entry.version())).collect();
         let (machine, revision, seconds) = (machine.clone(), revision(), began.elapsed().as_secs_f64());
-        let measured = Measured { machine, revision, versions, is_quick: args.quick, rounds, seconds, runs, failures };
+        let measured =
+            Measured { machine, revision, versions, is_quick: args.quick, rounds: round, seconds, runs, failures };
         let mut book = read(&args.page.json)?;
         book.sections.insert(section.name.to_owned(), measured);
         std::fs::write(&args.page.json, format!("{}\n", serde_json::to_string(&book)?))?;

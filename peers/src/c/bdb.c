@@ -26,11 +26,12 @@ struct worker {
 
 static const char *version(void) { return db_version(NULL, NULL, NULL); }
 
-/* A cache may be larger than one region allows. */
 static int open_store(const struct peer_settings *settings, void **out) {
   struct store *store = calloc(1, sizeof *store);
   u_int32_t flags = DB_CREATE | DB_INIT_TXN | DB_INIT_LOG | DB_INIT_LOCK | DB_INIT_MPOOL | DB_THREAD | DB_PRIVATE |
                     DB_RECOVER;
+  /* A lock for each page of the largest transaction; the table of locks is made at once. */
+  u_int32_t lock_count = settings->is_larger_than_memory ? 20000 : 200000;
   DB_ENV *env;
   if (!store) return peer_failed("calloc", "no memory");
   *out = store;
@@ -39,11 +40,11 @@ static int open_store(const struct peer_settings *settings, void **out) {
   TRY(env->set_cachesize(env, (u_int32_t)(settings->cache_bytes >> 30), (u_int32_t)(settings->cache_bytes & 0x3fffffff),
                          1));
   TRY(env->set_lk_detect(env, DB_LOCK_MINWRITE));
-  TRY(env->set_lk_max_locks(env, 1000000));
-  TRY(env->set_lk_max_objects(env, 1000000));
-  TRY(env->set_lk_max_lockers(env, 10000));
+  TRY(env->set_lk_max_locks(env, lock_count));
+  TRY(env->set_lk_max_objects(env, lock_count));
+  TRY(env->set_lk_max_lockers(env, 2000));
   TRY(env->set_tx_max(env, 2000));
-  TRY(env->set_lg_bsize(env, 16 << 20));
+  TRY(env->set_lg_bsize(env, settings->is_larger_than_memory ? 1 << 20 : 16 << 20));
   TRY(env->set_lg_max(env, 256 << 20));
   TRY(env->log_set_config(env, DB_LOG_AUTO_REMOVE, 1));
   TRY(env->open(env, settings->dir, flags, 0644));

@@ -10,6 +10,8 @@ enum { BEGIN_WRITE, BEGIN_READ, COMMIT, ROLLBACK, ENDS };
 struct store {
   char path[512];
   uint64_t cache_bytes;
+  /* 0 if the data will not fit into memory: a map would read ahead of every access. */
+  uint64_t map_bytes;
   pthread_mutex_t writer;
   sqlite3 *keeper; /* While it is open, no other connection that closes takes the log for the last time. */
 };
@@ -45,7 +47,7 @@ static int connect_to(struct store *store, int is_sync, sqlite3 **out) {
                          NULL, NULL, NULL));
   /* A cache for each connection, in KiB, and what lies behind it is mapped. */
   snprintf(text, sizeof text, "PRAGMA synchronous=%s; PRAGMA cache_size=-%llu; PRAGMA mmap_size=%llu;",
-           is_sync ? "FULL" : "OFF", (unsigned long long)(store->cache_bytes >> 14), 64ULL << 30);
+           is_sync ? "FULL" : "OFF", (unsigned long long)(store->cache_bytes >> 14), (unsigned long long)store->map_bytes);
   TRY(*out, sqlite3_exec(*out, text, NULL, NULL, NULL));
   return PEER_OK;
 }
@@ -57,6 +59,7 @@ static int open_store(const struct peer_settings *settings, void **out) {
   *out = store;
   snprintf(store->path, sizeof store->path, "%s/data", settings->dir);
   store->cache_bytes = settings->cache_bytes;
+  store->map_bytes = settings->is_larger_than_memory ? 0 : settings->file_bytes_max;
   pthread_mutex_init(&store->writer, NULL);
   code = connect_to(store, 1, &store->keeper);
   if (code != PEER_OK) return code;

@@ -31,7 +31,7 @@ static int open_store(const struct peer_settings *settings, void **out) {
   if (!store) return peer_failed("calloc", "no memory");
   *out = store;
   snprintf(text, sizeof text,
-           "create,cache_size=%lluM,session_max=1000,log=(enabled=true,file_max=256M),"
+           "create,cache_size=%lluM,session_max=1000,log=(enabled=true),"
            "transaction_sync=(enabled=false,method=fsync),checkpoint=(log_size=1G,wait=60),"
            "eviction=(threads_min=1,threads_max=2)",
            (unsigned long long)(settings->cache_bytes >> 20));

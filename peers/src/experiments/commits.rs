@@ -21,7 +21,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
             Ok((1, worker.run(Kind::Write, &mut |txn| txn.put(RECORDS, from | no, &value))?))
         })
     };
-    for &count in bench.choose(&[1, 16, 50, 200][..], &[1, 2, 4, 8, 16, 32, 50, 100, 200]) {
+    for &count in bench.choose(&[1, 16, 50, 200][..], &[1, 2, 4, 8, 16, 50, 100, 200]) {
         bench.crowd(&*peer, Durability::Sync, count, &format!("sync, {}", threads(count)), &make)?;
     }
     if bench.entry.name == "ledgerstone" {

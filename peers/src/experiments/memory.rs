@@ -3,13 +3,14 @@
 //! the run says so.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use super::{Bench, add_one, forget, load, read_one, record, threads};
 use crate::measure::{self, Figure, Moment, Operation, Random, Zipf};
 use crate::peer::{Durability, RECORDS, Settings};
 
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
-    let count: u64 = bench.choose(1_000_000, 8_000_000);
+    let count: u64 = bench.choose(1_000_000, 4_000_000);
     // A record takes about 120 bytes, so this is about a quarter.
     let limit_bytes = (count * 120 / 4).next_multiple_of(1 << 20).max(48 << 20);
     let dir = bench.fresh("memory")?;
@@ -51,10 +52,13 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
             bench.crowd(&*peer, Durability::None, at, &format!("reads, {keys}, {}", threads(at)), &make)?;
         }
     }
+    let done = AtomicU64::new(0);
     let make = |thread_no| -> Operation<'_> {
         let (mut random, mut value) = (Random::new(thread_no), Vec::new());
+        let done = &done;
         Box::new(move |worker| {
             let key = random.below(count);
+            done.fetch_add(1, Relaxed);
             if random.next().is_multiple_of(2) {
                 return read_one(worker, key, &mut value).map(|()| (1, 0));
             }
@@ -67,7 +71,8 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     }
     peer.checkpoint()?;
     peer.close()?;
-    bench.add(Figure::plain("half updates with their checkpoint, written", mib(before.written(&[])), "MiB", false));
+    let each = before.written(&[]) as f64 / done.load(Relaxed).max(1) as f64;
+    bench.add(Figure::plain("half updates, written with the checkpoint and the close", each, "bytes each", false));
     bench.add(Figure::plain("files at the end", mib(measure::disk_bytes(&dir)), "MiB", false));
     drop(group);
     std::fs::remove_dir_all(dir)?;

@@ -31,6 +31,8 @@ pub struct Section {
     /// What is measured.
     pub about: &'static str,
     run: fn(&Bench<'_>) -> anyhow::Result<()>,
+    /// Seconds that the rounds of a whole run may take together: another round begins only if it will fit.
+    pub budget_s: f64,
     /// Peers that are left out, with why.
     pub without: &'static [(&'static str, &'static str)],
     /// The plot: name of its file, prefix of the cases that are its lines' points.
@@ -48,6 +50,7 @@ pub const SECTIONS: [Section; 8] = [
                 (LIBTP 5.1). The bank has 1,000,000 accounts, with 10 branches and with 100; the small one has 1,000 \
                 accounts. After each run every balance is held against the history; a run that disagrees is no run.",
         run: tpcb::run,
+        budget_s: 780.0,
         without: &[],
         plots: &[
             ("without-sync", "without sync, 10 branches, "),
@@ -61,15 +64,17 @@ pub const SECTIONS: [Section; 8] = [
         about: "Commits a second. Each transaction writes one new record of 100 bytes, and is durable when its commit \
                 returns. \"Pipelined\" is durable later, with at most 1,024 commits of a thread under way.",
         run: commits::run,
+        budget_s: 200.0,
         without: &[],
         plots: &[("commits", "sync, ")],
     },
     Section {
         name: "reads",
         title: "Point reads and scans",
-        about: "1,000,000 records of 8 + 100 bytes, in the cache; a read is a transaction of its own. \"Cold\" is after \
+        about: "1,000,000 records of 8 + 100 bytes, in the cache. A read is a transaction of its own. \"Cold\" is after \
                 the store was closed, the system was told to forget its files, and the store was opened again.",
         run: reads::run,
+        budget_s: 330.0,
         without: &[SERVER],
         plots: &[],
     },
@@ -79,6 +84,7 @@ pub const SECTIONS: [Section; 8] = [
         about: "Records a second of one transaction, with its commit, a checkpoint and the close. \"Sorted, loader\" is \
                 the peer's own way to load ascending keys, where it has one.",
         run: loads::run,
+        budget_s: 260.0,
         without: &[SERVER],
         plots: &[],
     },
@@ -88,6 +94,7 @@ pub const SECTIONS: [Section; 8] = [
         about: "The table is about four times what the control group of the run may use, page cache of the system \
                 included. Operations a second; an update reads a record and writes it.",
         run: memory::run,
+        budget_s: 240.0,
         without: &[SERVER],
         plots: &[],
     },
@@ -98,6 +105,7 @@ pub const SECTIONS: [Section; 8] = [
                 record, and goes on. \"Full speed\" is when a tenth of a second has three quarters of the transactions \
                 that it had before the kill.",
         run: restart::run,
+        budget_s: 160.0,
         without: &[SERVER],
         plots: &[],
     },
@@ -108,14 +116,17 @@ pub const SECTIONS: [Section; 8] = [
                 without sync. A: half reads, half updates. B: 95 % reads. C: reads only. D: 95 % reads of the newest, \
                 5 % inserts. E: 95 % scans of up to 100, 5 % inserts. F: half reads, half read-modify-writes.",
         run: ycsb::run,
+        budget_s: 160.0,
         without: &[SERVER],
         plots: &[],
     },
     Section {
         name: "growth",
         title: "Growth",
-        about: "Single reads and single updates without sync by one thread, as the table grows.",
+        about: "Single reads and single updates without sync by one thread, as the table grows. The load is the peer's own \
+                loader or batches in ascending order, with a checkpoint.",
         run: growth::run,
+        budget_s: 260.0,
         without: &[SERVER],
         plots: &[("growth-reads", "reads, "), ("growth-updates", "updates, ")],
     },
@@ -177,7 +188,7 @@ impl<'a> Bench<'a> {
 
     /// How long a case is measured.
     pub fn time(&self) -> Duration {
-        self.choose(Duration::from_millis(250), Duration::from_secs(1))
+        Duration::from_millis(self.choose(250, 500))
     }
 
     /// A fresh directory of the run.

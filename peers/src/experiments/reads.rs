@@ -10,6 +10,7 @@ use crate::measure::{Figure, Moment, Operation, Random, Zipf};
 use crate::peer::{Durability, Kind, Peer, RECORDS, Settings};
 
 const SHORT: u64 = 100;
+const LONG: u64 = 20_000;
 
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     let count = 1_000_000;
@@ -29,6 +30,20 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
             bench.crowd(&*peer, Durability::None, threads_at, &case, &make)?;
         }
     }
+    let at_snapshot = |thread_no| -> Operation<'_> {
+        let (mut random, mut value) = (Random::new(thread_no), Vec::new());
+        Box::new(move |worker| {
+            let key = random.below(count);
+            let again = worker.run(Kind::Snapshot, &mut |txn| txn.get(RECORDS, key, &mut value).map(drop))?;
+            Ok((1, again))
+        })
+    };
+    if bench.entry.has_snapshots {
+        for threads_at in [1, 2] {
+            let case = format!("point reads at a snapshot, uniform, {}", threads(threads_at));
+            bench.crowd(&*peer, Durability::None, threads_at, &case, &at_snapshot)?;
+        }
+    }
     let make = |thread_no| -> Operation<'_> {
         let mut random = Random::new(thread_no);
         Box::new(move |worker| scan(worker, random.below(count - SHORT), SHORT).map(|_| (1, 0)))
@@ -37,10 +52,18 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
         let case = format!("scans of 100, uniform, {}", threads(threads_at));
         bench.crowd(&*peer, Durability::None, threads_at, &case, &make)?;
     }
+    // The whole table, round and round, in pieces: a short case would hold a few whole scans only.
+    let whole = |thread_no| -> Operation<'_> {
+        let mut from = thread_no * (count / 2) % count;
+        Box::new(move |worker| {
+            let seen = scan(worker, from, LONG)?;
+            from = (from + seen) % count;
+            Ok((seen, 0))
+        })
+    };
     for threads_at in [1, 2] {
-        let make = |_| -> Operation<'_> { Box::new(move |worker| Ok((scan(worker, 0, u64::MAX)?, 0))) };
-        let case = format!("full scan, records, {}", threads(threads_at));
-        bench.crowd(&*peer, Durability::None, threads_at, &case, &make)?;
+        let case = format!("scan of all, by {LONG} records, {}", threads(threads_at));
+        bench.crowd(&*peer, Durability::None, threads_at, &case, &whole)?;
     }
     peer.close()?;
 
