@@ -218,14 +218,14 @@ impl Txn for CWorker<'_> {
     }
 
     fn put(&mut self, table: usize, key: u64, value: &[u8]) -> Step {
-        // SAFETY: C1 and C2; the value is read within the call.
         let (calls, bytes) = (self.peer.calls, value.as_ptr().cast());
+        // SAFETY: C1 and C2; the value is read within the call.
         done(unsafe { (calls.put)(self.worker, table as c_int, key, bytes, value.len()) })
     }
 
     fn append(&mut self, table: usize, key: u64, value: &[u8]) -> Step {
-        // SAFETY: as for `put`.
         let (calls, bytes) = (self.peer.calls, value.as_ptr().cast());
+        // SAFETY: as for `put`.
         done(unsafe { (calls.append)(self.worker, table as c_int, key, bytes, value.len()) })
     }
 
