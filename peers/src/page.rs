@@ -272,11 +272,11 @@ fn section_text(section: &Section, measured: &Measured, out: &Path) -> anyhow::R
     let proved = tables.entries.iter().filter_map(|entry| {
         let mut runs = measured.runs.iter().filter(|run| run.peer == entry.name);
         let proved = &runs.next_back()?.proved;
-        (!proved.is_empty()).then(|| format!("- {}: {}.\n", entry.title, proved.join("; ")))
+        (!proved.is_empty()).then(|| format!("| {} | {} |\n", entry.title, proved.join("; ")))
     });
     let proved: String = proved.collect();
     if !proved.is_empty() {
-        let _ = writeln!(text, "Proved after the last round:\n\n{proved}");
+        let _ = writeln!(text, "| peer | proved after the last round |\n| --- | --- |\n{proved}");
     }
     for (name, prefix) in section.plots {
         let file = format!("peers-{name}.svg");
