@@ -26,6 +26,7 @@
 #   make probe DIR=.          what this machine gives, measured on DIR's file system (under three minutes)
 #   make docs                 the book of all pages and rustdoc, in target/book; every link followed
 #   make beside               the example programs written with redb and SQLite: built, tested, and their lines counted
+#   make peers QUICK=1        other stores beside ours, each through its own interface (docs/peers.md): 5 minutes; 40 without QUICK
 #   make deny                 licences, sources and (with a network) advisories of the dependencies
 #   make msrv                 the oldest compiler: what the pages name, and a check with it
 #   make semver BASE=REV      whether the library's interface still has what it had at that revision
@@ -54,7 +55,7 @@ export PATH := $(PATH):$(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo)/
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test docs beside crash faults damage media planted histories soak sanitize loom fuzz bench counts probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside peers crash faults damage media planted histories soak sanitize loom fuzz bench counts probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -167,6 +168,10 @@ docs:
 beside:
 	@scripts/need.sh rust
 	@scripts/one.sh "example programs beside redb and SQLite" scripts/beside.sh
+
+peers:
+	@scripts/need.sh rust
+	@QUICK=$(QUICK) SECTION=$(SECTION) PEER=$(PEER) scripts/one.sh "other stores beside ours (docs/peers.md)" scripts/peers.sh
 
 deny:
 	@scripts/need.sh rust

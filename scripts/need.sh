@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what a target needs and the machine lacks; silent when nothing is missing.
 #   need.sh rust [fmt] [clippy] [python] [c++] [cargo-deny] [cargo-semver-checks] [mdbook] [db-tools] [strace] [shells]
-#           [valgrind] [objdump] [counting]
+#           [valgrind] [objdump] [counting] [peers] [postgres]
 set -euo pipefail
 
 apt_install() {
@@ -42,6 +42,18 @@ for what in "$@"; do
     objdump) command -v objdump >/dev/null || apt_install binutils ;;
     # Both of them, for CI, which goes without counts where they cannot be had.
     counting) command -v valgrind >/dev/null && command -v objdump >/dev/null || timeout 240 "$0" valgrind objdump >&2 || echo "without valgrind: instructions are not counted" >&2 ;;
+    # The libraries that `make peers` measures beside ours, with their headers.
+    peers)
+      missing=()
+      for pair in lmdb.h=liblmdb-dev db.h=libdb5.3-dev rocksdb/c.h=librocksdb-dev wiredtiger.h=libwiredtiger-dev \
+        sqlite3.h=libsqlite3-dev; do
+        [ -e "/usr/include/${pair%=*}" ] || missing+=("${pair#*=}")
+      done
+      [ ${#missing[@]} = 0 ] || timeout 300 "$0" packages "${missing[@]}" ;;
+    postgres)
+      ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || timeout 300 "$0" packages postgresql >&2 ||
+        echo "without PostgreSQL: its row is left out" >&2 ;;
+    packages) shift; apt_install "$@"; exit ;;
     cargo-deny) command -v cargo-deny >/dev/null || { echo "installing cargo-deny (some minutes)" >&2; cargo install --quiet --locked cargo-deny; } ;;
     cargo-semver-checks) command -v cargo-semver-checks >/dev/null || { echo "installing cargo-semver-checks (some minutes)" >&2; cargo install --quiet --locked cargo-semver-checks; } ;;
     mdbook) command -v mdbook >/dev/null || { echo "installing mdbook (some minutes)" >&2; cargo install --quiet --locked mdbook --no-default-features --features search; } ;;

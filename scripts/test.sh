@@ -111,6 +111,8 @@ step tests 1800 cargo test --workspace --no-fail-fast
 step examples 600 cargo build --quiet --workspace --examples
 # Half a minute: the example programs with redb and SQLite.
 step beside 300 scripts/beside.sh
+# That the other stores of `make peers` still do what they are asked for; its figures are not measured here.
+step peers 600 scripts/peers.sh check
 if command -v mdbook >/dev/null; then step book 300 scripts/book.sh; else skip book "make docs installs mdbook"; fi
 step flash 300 "$target/debug/examples/flash_crash" 5000
 step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:-50}"

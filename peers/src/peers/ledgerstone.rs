@@ -1,0 +1,153 @@
+//! Ledgerstone: locks on keys and gaps, group commit, snapshots for readers that ask for one.
+
+use std::collections::VecDeque;
+
+use ledgerstone::{BytesTable, Committed, Environment, Error, Ticket, Transaction, TransactionOptions};
+
+use crate::peer::{Durability, Failure, Kind, Peer, Settings, Step, Steps, TABLE_COUNT, Txn, Visit, Worker};
+
+const NAMES: [&str; TABLE_COUNT] = ["accounts", "tellers", "branches", "history", "records"];
+/// Commits of one thread that are under way at once, if it does not wait for each.
+const WINDOW: usize = 1024;
+
+struct Store(Environment);
+
+/// Opens, or makes, a store.
+///
+/// # Errors
+/// The library's.
+pub fn open(settings: Settings<'_>) -> anyhow::Result<Box<dyn Peer>> {
+    let env = Environment::options()
+        .cache_bytes(settings.cache_bytes)
+        .checkpoint_log_bytes(if settings.is_larger_than_memory { 64 << 20 } else { 1 << 30 })
+        .transaction_count_max(4096)
+        .open(settings.dir)?;
+    env.transact(|txn| NAMES.iter().try_for_each(|name| txn.bytes_or_create(name).map(drop)))?;
+    Ok(Box::new(Store(env)))
+}
+
+/// The version that is measured.
+pub fn version() -> String {
+    "Ledgerstone of this repository".into()
+}
+
+fn failure(error: Error) -> Failure {
+    if error.is_retryable() { Failure::Again } else { Failure::Other(error.into()) }
+}
+
+impl Peer for Store {
+    fn worker(&self, durability: Durability) -> anyhow::Result<Box<dyn Worker + '_>> {
+        Ok(Box::new(Own { env: &self.0, durability, under_way: VecDeque::new() }))
+    }
+
+    fn checkpoint(&self) -> anyhow::Result<()> {
+        self.0.checkpoint()?;
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> anyhow::Result<()> {
+        Ok(self.0.close()?)
+    }
+
+    fn load(&self, table: usize, records: &mut dyn Iterator<Item = (u64, Vec<u8>)>) -> Option<anyhow::Result<()>> {
+        let mut load = || -> Result<(), Error> {
+            let txn = self.0.begin()?;
+            txn.bytes(NAMES[table])?.load_sorted(records.map(|(key, value)| (key.to_be_bytes(), value)))?;
+            txn.commit().map(drop)
+        };
+        Some(load().map_err(anyhow::Error::from))
+    }
+}
+
+struct Own<'a> {
+    env: &'a Environment,
+    durability: Durability,
+    under_way: VecDeque<Ticket>,
+}
+
+impl Own<'_> {
+    fn settle(&mut self, committed: Committed) -> Result<(), Error> {
+        if self.durability == Durability::Pipelined {
+            self.under_way.push_back(committed.ticket);
+            if self.under_way.len() >= WINDOW
+                && let Some(first) = self.under_way.pop_front()
+            {
+                first.wait()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Worker for Own<'_> {
+    fn once(&mut self, kind: Kind, steps: Steps<'_>) -> Step {
+        let txn = match kind {
+            Kind::Write => {
+                let durability = match self.durability {
+                    Durability::Sync => ledgerstone::Durability::Sync,
+                    Durability::Pipelined => ledgerstone::Durability::Pipelined,
+                    Durability::None => ledgerstone::Durability::Volatile,
+                };
+                self.env.begin_with(TransactionOptions { durability: Some(durability), ..Default::default() })
+            }
+            Kind::Read | Kind::One => self.env.begin(),
+            Kind::Snapshot => self.env.snapshot(),
+        };
+        let txn = txn.map_err(failure)?;
+        let mut open = Open { txn: &txn, tables: [const { None }; TABLE_COUNT] };
+        steps(&mut open)?; // Dropping the transaction rolls it back.
+        drop(open);
+        let committed = txn.commit().map_err(failure)?;
+        self.settle(committed).map_err(failure)
+    }
+}
+
+struct Open<'a> {
+    txn: &'a Transaction,
+    tables: [Option<BytesTable>; TABLE_COUNT],
+}
+
+impl Open<'_> {
+    fn table(&mut self, table: usize) -> Step<&BytesTable> {
+        let kept = &mut self.tables[table];
+        if kept.is_none() {
+            *kept = Some(self.txn.bytes(NAMES[table]).map_err(failure)?);
+        }
+        kept.as_ref().ok_or(Failure::Again)
+    }
+}
+
+impl Txn for Open<'_> {
+    fn get(&mut self, table: usize, key: u64, value: &mut Vec<u8>) -> Step<bool> {
+        value.clear();
+        let read = |bytes: &[u8]| value.extend_from_slice(bytes);
+        Ok(self.table(table)?.get_with(key.to_be_bytes(), read).map_err(failure)?.is_some())
+    }
+
+    fn put(&mut self, table: usize, key: u64, value: &[u8]) -> Step {
+        self.table(table)?.put(key.to_be_bytes(), value).map_err(failure)
+    }
+
+    fn add(&mut self, table: usize, key: u64, delta: i64) -> Step<bool> {
+        let added = |record: &[u8]| {
+            let (number, _) = record.split_first_chunk::<8>()?;
+            let mut record = record.to_vec();
+            record[..8].copy_from_slice(&i64::from_le_bytes(*number).wrapping_add(delta).to_le_bytes());
+            Some(record)
+        };
+        self.table(table)?.modify(key.to_be_bytes(), added).map_err(failure)
+    }
+
+    fn scan(&mut self, table: usize, from: u64, count_max: u64, visit: Visit<'_>) -> Step {
+        let mut left = count_max;
+        let from = from.to_be_bytes();
+        let range = self.table(table)?.range(&from[..]..).map_err(failure)?;
+        range
+            .for_each_ref(|key, value| {
+                let Ok(key) = key.try_into() else { return false };
+                left -= 1;
+                visit(u64::from_be_bytes(key), value) && left > 0
+            })
+            .map_err(failure)
+    }
+}
