@@ -33,7 +33,7 @@ use ledgerstone_page::{Corrupt, PageId, checksum, header};
 use ledgerstone_region::{LatchTimeout, SlotNo, Words, WordsMut, sync};
 use std::cell::Cell;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// What a page is made of that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -101,7 +101,7 @@ impl Cache {
     ) -> Result<ExclusivePage<'a>, BufferError> {
         let control = self.pool.frames.control();
         control.misses.fetch_add(1, Relaxed);
-        control.pages_seen.fetch_max(id.0 + 1, Relaxed);
+        control.pages_seen.fetch_max(id.0 + 1, SeqCst);
         let mut spare = None;
         loop {
             if self.pool.frames.is_failed() {

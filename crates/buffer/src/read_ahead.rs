@@ -16,8 +16,8 @@
 
 use ledgerstone_disk::AlignedBuf;
 use ledgerstone_page::PageId;
-use ledgerstone_region::WordsMut;
-use std::sync::atomic::Ordering::Relaxed;
+use ledgerstone_region::{WordsMut, sync};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use crate::cache::Cache;
 use crate::entry::{PageEntry, fence_before_fill};
@@ -79,6 +79,7 @@ impl ReadAhead<'_> {
         let was_read =
             from.checked_mul(page_bytes as u64).is_some_and(|offset| self.cache.read_data(offset, bytes).is_ok());
         self.cache.pool.frames.control().reads.fetch_add(to - from + 1, Relaxed);
+        sync::yield_point("read ahead: has read");
         let mut count = 0;
         for Wanted { entry, id, frame } in self.wanted.drain(..) {
             let page = &self.buffer[(id.0 - from) as usize * page_bytes..][..page_bytes];
@@ -99,7 +100,12 @@ impl ReadAhead<'_> {
     fn want(&mut self, id: PageId) -> bool {
         let cache = self.cache;
         let Ok(entry) = cache.entry(id) else { return false };
-        if cache.is_failed() || entry.frame().is_some() || !entry.latch.try_exclusive(cache.pool.slot()) {
+        if cache.is_failed() || entry.frame().is_some() {
+            return true;
+        }
+        // Before the latch: whoever cuts the file off before this page has to wait for it (`discard.rs`).
+        cache.pool.frames.control().pages_seen.fetch_max(id.0 + 1, SeqCst);
+        if !entry.latch.try_exclusive(cache.pool.slot()) {
             return true;
         }
         let frame = match entry.frame() {

@@ -41,12 +41,16 @@ pub(crate) struct Readers {
     /// None: they may not be started, or are stopped. Locked to put handles in or take them out, never while anything
     /// waits.
     threads: Mutex<Option<Vec<sync::JoinHandle<()>>>>,
-    /// 0: not allowed. 1: to be started by the first request. 2: started.
+    /// One of those below.
     state: AtomicU32,
 }
 
+const NOT_ALLOWED: u32 = 0;
+/// To be started by the first request.
 const ALLOWED: u32 = 1;
-const STARTED: u32 = 2;
+/// A thread starts them. Whoever wants to stop them waits until it has.
+const STARTING: u32 = 2;
+const STARTED: u32 = 3;
 
 impl Readers {
     pub(crate) fn new() -> Readers {
@@ -56,7 +60,7 @@ impl Readers {
             asleep: AtomicU32::new(0),
             is_stopped: AtomicU32::new(0),
         };
-        Readers { requests: Arc::new(requests), threads: Mutex::new(None), state: AtomicU32::new(0) }
+        Readers { requests: Arc::new(requests), threads: Mutex::new(None), state: AtomicU32::new(NOT_ALLOWED) }
     }
 
     pub(crate) fn tell_to_stop(&self) {
@@ -83,7 +87,16 @@ impl Cache {
 
     /// Ends the threads that read ahead, and waits for them. What has not been read is forgotten.
     pub fn stop_readers(&self) {
-        self.readers.state.store(0, SeqCst);
+        let state = &self.readers.state;
+        loop {
+            match state.load(SeqCst) {
+                STARTING => {
+                    sync::futex_wait(state, STARTING, None);
+                }
+                seen if state.compare_exchange(seen, NOT_ALLOWED, SeqCst, SeqCst).is_ok() => break,
+                _ => {}
+            }
+        }
         let threads = self.readers.threads.lock().take();
         self.readers.tell_to_stop();
         self.readers.requests.runs.lock().clear();
@@ -93,12 +106,18 @@ impl Cache {
         }
     }
 
+    /// True if what is asked for by [`Cache::read_soon`] may be read by others.
+    #[must_use]
+    pub fn reads_ahead(&self) -> bool {
+        self.readers.state.load(SeqCst) != NOT_ALLOWED && !self.is_failed()
+    }
+
     /// Asks for pages that will be wanted soon, in this order. Pages that follow one another come by one read. Those
     /// that are in memory are passed over. Returns how many were asked for. Never waits, and promises nothing (A1).
     ///
     /// Ids that are no pages do no harm.
     pub fn read_soon(self: &Arc<Self>, pages: &[PageId]) -> usize {
-        if self.readers.state.load(SeqCst) == 0 || self.is_failed() {
+        if !self.reads_ahead() {
             return 0;
         }
         let run_max = self.read_wanted().pages_max();
@@ -139,16 +158,24 @@ impl Cache {
         self.entry(id).map_or(true, |entry| entry.frame().is_some())
     }
 
+    /// Starts them, or as many as the system has threads for.
     fn start_readers(self: &Arc<Self>) {
-        if self.readers.state.compare_exchange(ALLOWED, STARTED, SeqCst, SeqCst).is_err() {
+        let state = &self.readers.state;
+        if state.compare_exchange(ALLOWED, STARTING, SeqCst, SeqCst).is_err() {
             return;
         }
-        if let Some(threads) = &mut *self.readers.threads.lock() {
-            threads.extend((0..READERS).map(|_| {
+        let started: Vec<_> = (0..READERS)
+            .map_while(|_| {
                 let (cache, requests) = (Arc::downgrade(self), Arc::clone(&self.readers.requests));
-                sync::spawn("page reader", move || run(&cache, &requests))
-            }));
+                sync::try_spawn("page reader", move || run(&cache, &requests)).ok()
+            })
+            .collect();
+        let next = if started.is_empty() { ALLOWED } else { STARTED };
+        if let Some(threads) = &mut *self.readers.threads.lock() {
+            threads.extend(started);
         }
+        state.store(next, SeqCst);
+        sync::futex_wake(state, u32::MAX);
     }
 
     /// Reads what has been asked for, until nothing is left.
@@ -174,10 +201,13 @@ fn run(cache: &Weak<Cache>, requests: &Requests) {
             break;
         }
         let Some(cache) = cache.upgrade() else { break };
-        if cache.is_failed() || cache.pool.slots.try_current().is_err() {
+        if cache.is_failed() {
             break;
         }
-        cache.reader_round(requests);
+        // Where no thread slot is left, another reader has one, or the next call finds one.
+        if cache.pool.slots.try_current().is_ok() {
+            cache.reader_round(requests);
+        }
         drop(cache);
         requests.asleep.fetch_add(1, SeqCst);
         sync::futex_wait(&requests.call, seen, None);

@@ -67,6 +67,10 @@ impl Chain {
         self.undo_needed
     }
 
+    pub fn undo_reserved(&self) -> u64 {
+        self.undo_reserved
+    }
+
     /// Reserves room for a rollback of `bytes` and the records around it, which was reserved before a restart.
     pub fn reserve_for_undo_again(&mut self, engine: &Engine, bytes: u64) {
         let wanted = bytes + 4 * RECORD_OVERHEAD_BYTES as u64;

@@ -50,6 +50,13 @@ impl Txn {
         true
     }
 
+    /// Bytes of log that are reserved for its rollback (A3). For tests.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reserved_for_undo(&self) -> u64 {
+        self.chain.undo_reserved()
+    }
+
     /// Leaves a loser as it is (A5). Its locks stay, and so does the mark that keeps its log, until the environment is
     /// closed. No page may be latched, and no update be half undone.
     pub fn leave(mut self) {

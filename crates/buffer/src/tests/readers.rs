@@ -94,3 +94,27 @@ fn readers_end_with_the_cache_that_nobody_has_stopped() {
     })
     .unwrap();
 }
+
+#[test]
+fn a_page_that_is_read_ahead_while_the_file_is_cut_before_it_does_not_stay() {
+    for seed in 0..200 {
+        Scheduler::run(seed, || {
+            let (disk, cold) = cold(256);
+            disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+            let cold = Arc::new(cold);
+            let reader = {
+                let cold = Arc::clone(&cold);
+                sync::spawn("reader", move || cold.cache.read_wanted().run(PageId(30), 20))
+            };
+            cold.cache.discard_from(PageId(20)).unwrap();
+            cold.data.set_len(20 * 4096).unwrap();
+            cold.cache.discard_from(PageId(20)).unwrap();
+            reader.join().unwrap();
+            for page in 30..50 {
+                let found = cold.read(PageId(page));
+                assert!(found.as_ref().is_err_and(BufferError::is_never_written), "seed {seed}: {page} is {found:?}");
+            }
+        })
+        .unwrap();
+    }
+}

@@ -31,10 +31,22 @@ pub struct Panicked {
 /// The system has no thread left.
 #[track_caller]
 pub fn spawn<T: Send + 'static>(name: &str, f: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    try_spawn(name, f).expect("the system has a thread for us")
+}
+
+/// As [`spawn`], for a thread without which its starter can do.
+///
+/// # Errors
+/// The system has no thread left.
+#[track_caller]
+pub fn try_spawn<T: Send + 'static>(
+    name: &str,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> std::io::Result<JoinHandle<T>> {
     let name = name.to_string();
     let Some(member) = scheduler::current() else {
-        let handle = std::thread::Builder::new().name(name.clone()).spawn(f).expect("the system has a thread for us");
-        return JoinHandle(Thread::Real { name, handle });
+        let handle = std::thread::Builder::new().name(name.clone()).spawn(f)?;
+        return Ok(JoinHandle(Thread::Real { name, handle }));
     };
     let result = Arc::new(Mutex::new(None));
     let for_thread = result.clone();
@@ -51,7 +63,7 @@ pub fn spawn<T: Send + 'static>(name: &str, f: impl FnOnce() -> T + Send + 'stat
         })
     };
     let (run, no) = member.spawn(&name, Box::new(body));
-    JoinHandle(Thread::Simulated { run, no, name, result })
+    Ok(JoinHandle(Thread::Simulated { run, no, name, result }))
 }
 
 impl<T> JoinHandle<T> {

@@ -95,7 +95,7 @@ impl Ahead {
             self.is_done = false;
             self.from.clear();
         }
-        if self.is_done || self.left > self.asked / 2 {
+        if self.is_done || self.left > self.asked / 2 || is_last(direction, fence, end) {
             return;
         }
         let has_passed = match direction {
@@ -108,6 +108,10 @@ impl Ahead {
             self.left = 0;
         }
         let cache = &tree.engine.cache;
+        if !cache.reads_ahead() {
+            *self = Ahead::default();
+            return;
+        }
         let wanted = (self.asked * 2).clamp(LEAVES_MIN, LEAVES_MAX).min(cache.frame_count() as usize / 16);
         // A page of the level above that cannot be read is told by whoever cannot do without it (A4).
         let leaves = self.leaves(tree, direction, wanted, end).unwrap_or_default();
@@ -154,6 +158,14 @@ impl Ahead {
             (self.from, self.is_done) = (from, is_done);
         }
         Ok(leaves)
+    }
+}
+
+/// A3: true if the range ends before the fence at which a scan goes on. Forwards, such a scan has ended.
+fn is_last(direction: Direction, fence: &[u8], end: &Bound<Vec<u8>>) -> bool {
+    match end {
+        Bound::Included(end) | Bound::Excluded(end) => direction == Direction::Backward && fence <= end.as_slice(),
+        Bound::Unbounded => false,
     }
 }
 
