@@ -125,8 +125,8 @@ pub trait Peer: Send + Sync {
     fn checkpoint(&self) -> anyhow::Result<()>;
     /// Closes in order.
     fn close(self: Box<Self>) -> anyhow::Result<()>;
-    /// Loads ascending keys into an empty table by the peer's own loader, if it has one. `None`: it has none, and
-    /// [`Txn::append`] in one transaction is what its users do.
+    /// Loads ascending keys into an empty table by the peer's own loader, if that is measured. `None`: it is not, and
+    /// the keys come by [`Txn::append`] in one transaction.
     fn load(&self, _table: usize, _records: &mut dyn Iterator<Item = (u64, Vec<u8>)>) -> Option<anyhow::Result<()>> {
         None
     }
@@ -195,7 +195,7 @@ impl Entry {
 }
 
 /// The marks, in the order of their letters, with what each says.
-pub const MARKS: [(&str, &str); 6] = [
+pub const MARKS: [(&str, &str); 8] = [
     ("w", "one writer at a time: a second one waits until the first has committed"),
     ("l", "no log: a commit writes pages; without sync, a power failure may leave a file that cannot be read"),
     ("g", "no group commit: commits that wait for the device wait for each other"),
@@ -204,6 +204,8 @@ pub const MARKS: [(&str, &str); 6] = [
         "snapshot isolation: two transactions may each read what the other writes; TPC-B is serializable all the same",
     ),
     ("k", "locks on keys without gaps, readers at a snapshot: not serializable where ranges are read"),
+    ("b", "without sync, commits stay in the memory of the process: a killed process loses those since the last flush"),
+    ("r", "read committed where it writes: a balance is changed by one statement, and TPC-B needs no more"),
     ("p", "another process, reached over a socket"),
 ];
 
@@ -212,7 +214,7 @@ pub const PEERS: [Entry; 9] = [
     Entry {
         name: "ledgerstone",
         title: "Ledgerstone",
-        marks: &[],
+        marks: &["b"],
         has_snapshots: true,
         open: ledgerstone::open,
         version: ledgerstone::version,
@@ -220,7 +222,7 @@ pub const PEERS: [Entry; 9] = [
     Entry {
         name: "bdb",
         title: "Berkeley DB",
-        marks: &[],
+        marks: &["b"],
         has_snapshots: false,
         open: |settings| CPeer::open(c::Which::BerkeleyDb, settings),
         version: || c::version(c::Which::BerkeleyDb),
@@ -252,7 +254,7 @@ pub const PEERS: [Entry; 9] = [
     Entry {
         name: "wiredtiger",
         title: "WiredTiger",
-        marks: &["s"],
+        marks: &["s", "b"],
         has_snapshots: true,
         open: |settings| CPeer::open(c::Which::WiredTiger, settings),
         version: || c::version(c::Which::WiredTiger),
@@ -260,7 +262,7 @@ pub const PEERS: [Entry; 9] = [
     Entry {
         name: "redb",
         title: "redb",
-        marks: &["w", "l", "g"],
+        marks: &["w", "l", "g", "b"],
         has_snapshots: true,
         open: redb::open,
         version: redb::version,
@@ -276,7 +278,7 @@ pub const PEERS: [Entry; 9] = [
     Entry {
         name: "postgres",
         title: "PostgreSQL",
-        marks: &["p"],
+        marks: &["r", "p"],
         has_snapshots: true,
         open: postgres::open,
         version: postgres::version,

@@ -371,6 +371,12 @@ pub const HELP: &[Help] = &[
         &["bench points"],
     ),
     help(
+        "bench cold",
+        &[("ledgerstone bench cold --records 100000 --rounds 2", "With small tables.")],
+        "",
+        &["bench scan"],
+    ),
+    help(
         "bench snapshots",
         &[("ledgerstone bench snapshots --records 100000 --seconds 10 --rounds 2", "In ten seconds.")],
         "",

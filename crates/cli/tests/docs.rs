@@ -303,7 +303,7 @@ fn paths() -> Vec<String> {
     let mut all: Vec<String> = ["CONTRIBUTING.md", "SECURITY.md", "README.md", "Cargo.toml", "deny.toml", "Makefile"]
         .map(str::to_string)
         .into();
-    for dir in ["crates", "docs", "examples", "fuzz", "scripts", "data"] {
+    for dir in ["crates", "docs", "examples", "fuzz", "peers", "scripts", "data"] {
         add(&Path::new(ROOT).join(dir), &mut all);
     }
     all

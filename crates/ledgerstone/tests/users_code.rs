@@ -26,7 +26,9 @@ use calls::Call;
 use closures::{BETWEEN, INSIDE, OUTSIDE};
 use common::number::{NUMBER, Number, add};
 use common::{tiny, within};
-use ledgerstone::{Durability, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions};
+use ledgerstone::{
+    Durability, EnvTable, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions,
+};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync::{self, Scheduler};
 use told::{TOLD, Told};
@@ -103,7 +105,15 @@ fn environment(hook: &Hook) -> Environment {
         Ok::<_, Error>(())
     })
     .unwrap();
+    *ENV_TABLE.lock().unwrap() = Some(env.table("plain").unwrap());
     env
+}
+
+/// A handle of "plain" in an environment that was made last, by whichever test: by others it is found by its name.
+static ENV_TABLE: Mutex<Option<EnvTable>> = Mutex::new(None);
+
+fn env_table() -> EnvTable {
+    ENV_TABLE.lock().unwrap().clone().expect("an environment was made")
 }
 
 type Row = (String, Vec<u8>, Vec<u8>);

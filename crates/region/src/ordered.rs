@@ -45,19 +45,22 @@ pub struct ByName<N: ?Sized, V> {
     name: PhantomData<fn(&N)>,
 }
 
+/// Where a value stands. Of four bytes, because trees are mostly these.
+type Place = u32;
+
 /// The values of a map, each at its place. A place whose value was taken out is used again.
 struct Values<V> {
     at: Vec<Option<V>>,
-    free: Vec<usize>,
+    free: Vec<Place>,
 }
 
 /// From a number to the place of its value.
 #[derive(Clone, Default)]
-struct Numbers(BTreeMap<u128, usize>);
+struct Numbers(BTreeMap<u128, Place>);
 
 /// From a name to the place of its value.
 #[derive(Default)]
-struct Names(BTreeMap<Vec<u8>, usize>);
+struct Names(BTreeMap<Vec<u8>, Place>);
 
 /// Entries of a [`ByNumber`], see [`ByNumber::iter`].
 pub struct Entries<'m, K, V> {
@@ -80,9 +83,9 @@ pub struct NamedEntries<'m, N: ?Sized, V> {
 }
 
 #[derive(Clone)]
-struct Steps<'m>(btree_map::Range<'m, u128, usize>);
+struct Steps<'m>(btree_map::Range<'m, u128, Place>);
 
-struct NameSteps<'m>(btree_map::Iter<'m, Vec<u8>, usize>);
+struct NameSteps<'m>(btree_map::Iter<'m, Vec<u8>, Place>);
 
 impl<K: Number, V> ByNumber<K, V> {
     /// An empty map.
@@ -373,37 +376,38 @@ impl<V> Values<V> {
     }
 
     /// Where the next value goes.
-    fn next(&self) -> usize {
-        self.free.last().copied().unwrap_or(self.at.len())
+    fn next(&self) -> Place {
+        let end = || Place::try_from(self.at.len()).expect("a map has less than 2^32 entries");
+        self.free.last().copied().unwrap_or_else(end)
     }
 
     /// Puts `value` at `place`, which [`next`](Self::next) has given.
-    fn put(&mut self, place: usize, value: V) {
+    fn put(&mut self, place: Place, value: V) {
         if self.free.pop().is_none() {
             self.at.push(None);
         }
-        self.at[place] = Some(value);
+        self.at[place as usize] = Some(value);
     }
 
-    fn get(&self, place: usize) -> Option<&V> {
-        self.at.get(place)?.as_ref()
+    fn get(&self, place: Place) -> Option<&V> {
+        self.at.get(place as usize)?.as_ref()
     }
 
-    fn get_mut(&mut self, place: usize) -> Option<&mut V> {
-        self.at.get_mut(place)?.as_mut()
+    fn get_mut(&mut self, place: Place) -> Option<&mut V> {
+        self.at.get_mut(place as usize)?.as_mut()
     }
 
     /// The value at `place`, which the tree has.
-    fn at(&mut self, place: usize) -> &mut V {
-        self.at[place].as_mut().unwrap_or_else(|| unreachable!("a place of the tree has a value"))
+    fn at(&mut self, place: Place) -> &mut V {
+        self.at[place as usize].as_mut().unwrap_or_else(|| unreachable!("a place of the tree has a value"))
     }
 
-    fn replace(&mut self, place: usize, value: V) -> Option<V> {
-        self.at[place].replace(value)
+    fn replace(&mut self, place: Place, value: V) -> Option<V> {
+        self.at[place as usize].replace(value)
     }
 
-    fn take(&mut self, place: usize) -> Option<V> {
-        let value = self.at[place].take();
+    fn take(&mut self, place: Place) -> Option<V> {
+        let value = self.at[place as usize].take();
         self.free.push(place);
         if self.free.len() == self.at.len() {
             self.clear();
@@ -425,12 +429,12 @@ impl Numbers {
         self.0.len()
     }
 
-    fn get(&self, number: u128) -> Option<usize> {
+    fn get(&self, number: u128) -> Option<Place> {
         self.0.get(&number).copied()
     }
 
     /// Inserts `number` with `place` if it is not there. Otherwise it keeps its place, which is returned.
-    fn insert(&mut self, number: u128, place: usize) -> Option<usize> {
+    fn insert(&mut self, number: u128, place: Place) -> Option<Place> {
         match self.0.entry(number) {
             btree_map::Entry::Occupied(there) => Some(*there.get()),
             btree_map::Entry::Vacant(gap) => {
@@ -440,15 +444,15 @@ impl Numbers {
         }
     }
 
-    fn remove(&mut self, number: u128) -> Option<usize> {
+    fn remove(&mut self, number: u128) -> Option<Place> {
         self.0.remove(&number)
     }
 
-    fn pop_first(&mut self) -> Option<(u128, usize)> {
+    fn pop_first(&mut self) -> Option<(u128, Place)> {
         self.0.pop_first()
     }
 
-    fn pop_last(&mut self) -> Option<(u128, usize)> {
+    fn pop_last(&mut self) -> Option<(u128, Place)> {
         self.0.pop_last()
     }
 
@@ -460,7 +464,7 @@ impl Numbers {
         Steps(self.0.range(range))
     }
 
-    fn retain(&mut self, keep: &mut dyn FnMut(u128, usize) -> bool) {
+    fn retain(&mut self, keep: &mut dyn FnMut(u128, Place) -> bool) {
         self.0.retain(|&number, place| keep(number, *place));
     }
 }
@@ -474,12 +478,12 @@ impl Names {
         self.0.len()
     }
 
-    fn get(&self, name: &[u8]) -> Option<usize> {
+    fn get(&self, name: &[u8]) -> Option<Place> {
         self.0.get(name).copied()
     }
 
     /// As [`Numbers::insert`].
-    fn insert(&mut self, name: &[u8], place: usize) -> Option<usize> {
+    fn insert(&mut self, name: &[u8], place: Place) -> Option<Place> {
         match self.0.entry(name.to_vec()) {
             btree_map::Entry::Occupied(there) => Some(*there.get()),
             btree_map::Entry::Vacant(gap) => {
@@ -489,7 +493,7 @@ impl Names {
         }
     }
 
-    fn remove(&mut self, name: &[u8]) -> Option<usize> {
+    fn remove(&mut self, name: &[u8]) -> Option<Place> {
         self.0.remove(name)
     }
 
@@ -497,23 +501,23 @@ impl Names {
         NameSteps(self.0.iter())
     }
 
-    fn retain(&mut self, keep: &mut dyn FnMut(&[u8], usize) -> bool) {
+    fn retain(&mut self, keep: &mut dyn FnMut(&[u8], Place) -> bool) {
         self.0.retain(|name, place| keep(name, *place));
     }
 }
 
 impl Steps<'_> {
-    fn next(&mut self) -> Option<(u128, usize)> {
+    fn next(&mut self) -> Option<(u128, Place)> {
         self.0.next().map(|(&number, &place)| (number, place))
     }
 
-    fn next_back(&mut self) -> Option<(u128, usize)> {
+    fn next_back(&mut self) -> Option<(u128, Place)> {
         self.0.next_back().map(|(&number, &place)| (number, place))
     }
 }
 
 impl<'m> NameSteps<'m> {
-    fn next(&mut self) -> Option<(&'m [u8], usize)> {
+    fn next(&mut self) -> Option<(&'m [u8], Place)> {
         self.0.next().map(|(name, &place)| (&**name, place))
     }
 }

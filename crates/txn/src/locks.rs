@@ -91,7 +91,7 @@ const LOOKED_THROUGH_MAX: usize = 16;
 pub(crate) struct HeldTables {
     held: Vec<HeldTable>,
     /// Where each is in `held`, once there are too many to be looked through.
-    places: ByNumber<TableId, usize>,
+    places: ByNumber<TableId, u32>,
     /// Locks on keys, gaps and pages of all of them, and how many it takes until the next look at the transaction's
     /// share.
     keys: u32,
@@ -135,7 +135,7 @@ impl HeldTables {
             // From the back: the table used last is the likeliest, and there are few.
             self.held.iter().rposition(|h| h.table == table)
         } else {
-            self.places.get(table).copied()
+            self.places.get(table).map(|&place| place as usize)
         }
     }
 
@@ -209,7 +209,7 @@ impl HeldTables {
         let count = self.held.len();
         if count > LOOKED_THROUGH_MAX {
             let from = if count == LOOKED_THROUGH_MAX + 1 { 0 } else { count - 1 };
-            self.places.extend(self.held[from..].iter().enumerate().map(|(at, held)| (held.table, from + at)));
+            self.places.extend((from as u32..).zip(&self.held[from..]).map(|(at, held)| (held.table, at)));
         }
     }
 }

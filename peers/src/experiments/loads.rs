@@ -25,7 +25,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
         })?;
     }
     if bench.entry.name == "ledgerstone" {
-        // The others' own way to load ascending keys is `append`.
+        // Loaders of the others are not measured: files of RocksDB, bulk cursors, puts of many.
         one(bench, count, "8 + 100, sorted, loader", 100, |peer| {
             let mut records = (0..count).map(|key| (key, record(key, 100)));
             peer.load(RECORDS, &mut records).unwrap_or(Ok(()))

@@ -82,7 +82,7 @@ pub const SECTIONS: [Section; 8] = [
         name: "loads",
         title: "Loads",
         about: "Records a second of one transaction, with its commit, a checkpoint and the close. \"Sorted, loader\" is \
-                the peer's own way to load ascending keys, where it has one.",
+                Ledgerstone's own loader. The loaders of the others are not measured.",
         run: loads::run,
         budget_s: 260.0,
         without: &[SERVER],
@@ -114,7 +114,8 @@ pub const SECTIONS: [Section; 8] = [
         title: "YCSB",
         about: "Operations a second of the six core workloads, each operation a transaction, records of 8 + 100 bytes, \
                 without sync. A: half reads, half updates. B: 95 % reads. C: reads only. D: 95 % reads of the newest, \
-                5 % inserts. E: 95 % scans of up to 100, 5 % inserts. F: half reads, half read-modify-writes.",
+                5 % inserts. E: 95 % scans of up to 100, 5 % inserts; they read at a snapshot where the peer has snapshots. F: half reads, \
+                half read-modify-writes.",
         run: ycsb::run,
         budget_s: 160.0,
         without: &[SERVER],

@@ -182,7 +182,8 @@ impl Environment {
 
     /// Opens a table of byte strings for all transactions, on all threads.
     ///
-    /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
+    /// May wait for locks, for pages, and for a flush of the log if the table was made just now: see
+    /// [what blocks](crate#what-blocks).
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], conflicts.

@@ -27,7 +27,7 @@ use crate::{Error, Isolation, Transaction};
 ///
 /// A handle means the table that has its name. If that was dropped and made again, or its indexes have changed, the
 /// handle goes on with what is there then. Each call then costs a look at the name. A handle does not keep the
-/// environment open.
+/// environment open, but the memory of its cache stays until the last handle is dropped.
 ///
 /// ```
 /// # fn main() -> Result<(), ledgerstone::Error> {

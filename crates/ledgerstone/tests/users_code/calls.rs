@@ -102,6 +102,7 @@ pub fn of_environment(env: &Environment) -> Vec<Call> {
             Ok(())
         }),
         env_on("Environment::table_names", |env| env.table_names().map(drop)),
+        env_on("Environment::table", |env| env.table("plain").map(drop)),
         env_on("Environment::stat", |env| env.stat().map(drop)),
         env_on("Environment::verify", |env| env.verify().map(drop)),
         env_on("Environment::verify_with", |env| env.verify_with(|_| ()).map(drop)),

@@ -8,9 +8,9 @@ use ledgerstone::{BackupOptions, Environment, Error, IndexDef, IndexKeys, TableD
 use ledgerstone_disk::SimDisk;
 use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
-use super::Hook;
 use super::common::number::{NUMBER, add};
 use super::told::{Code, TOLD, Told, telling};
+use super::{Hook, env_table};
 
 /// Calls of a transaction that run the user's code: each calls the hook one or more times.
 pub type Inside = fn(&Transaction, &Hook) -> Result<(), Error>;
@@ -103,6 +103,14 @@ pub const INSIDE: &[(&str, Inside)] = &[
         txn.open(TOLD)?.get_or_insert_with(Told(99), make).map(drop)
     }),
     ("BytesTable::get_with", |txn, hook| txn.bytes("plain")?.get_with([3], |_| hook.call()).map(drop)),
+    ("EnvTable::get_with", |txn, hook| env_table().get_with(txn, [3], |_| hook.call()).map(drop)),
+    ("EnvTable::modify", |txn, hook| {
+        let change = |_: &[u8]| {
+            hook.call();
+            Some(b"zz".to_vec())
+        };
+        env_table().modify(txn, [3], change).map(drop)
+    }),
     ("Table::get_with", |txn, hook| txn.open(TOLD)?.get_with(Told(3), |_| hook.call()).map(drop)),
     ("Range::for_each_ref, when its back has moved", |txn, hook| {
         let mut range = txn.bytes("t")?.range(..)?;
@@ -264,6 +272,7 @@ pub const BETWEEN: &[&str] = &[
     "BytesTable::try_load_sorted, behind others",
     "Entry::and_modify",
     "Entry::or_insert_with",
+    "EnvTable::get_with",
     "Range::for_each_ref, when its back has moved",
     "Table::get_or_insert_with",
     "Table::get_with",

@@ -12,8 +12,9 @@
 //! D6. A writer that has restarted often waits for the exclusive latch. To take it only where no thread holds the node
 //!     shared would never succeed in a crowd. Of many threads in a latched descent, one has always lost its processor
 //!     there.
-//! D7. A page that is a leaf of the tree, and whose fences hold the key, is the key's leaf, however its id was learnt:
-//!     what was split off, merged or moved away shows in its fences, and a page that was freed is a leaf no more.
+//! D7. A page that is a leaf of the tree, and whose fences hold the key, is the key's leaf, however its id was learnt.
+//!     What was split off, merged or moved away shows in its fences, and a page that was freed is a leaf no more. The
+//!     tree has to stay while the id is kept: leaves of a dropped tree still name it.
 //!
 //! Writers that moved right remember the link, and post the missing child when they are done (`post.rs`).
 
