@@ -228,7 +228,7 @@ impl Client {
             let two_phase = match plan.end {
                 End::Prepare { commits, .. } => {
                     let global_id = format!("two-phase {}.{}.{number}.{attempt}", self.life, self.number).into_bytes();
-                    Some(TwoPhase { global_id, commits, prepared_lsn: 0 })
+                    Some(TwoPhase { global_id, commits, prepared_lsn: 0, was_decided: false })
                 }
                 _ => None,
             };
@@ -376,10 +376,11 @@ impl Client {
 
     /// Carries the decision out.
     fn decide(&self, record: &mut Record) -> Result<(), Error> {
-        let Some(TwoPhase { global_id, commits, .. }) = &record.two_phase else { return Ok(()) };
+        let Some(TwoPhase { global_id, commits, was_decided, .. }) = &mut record.two_phase else { return Ok(()) };
         sync::yield_point("client");
         record.outcome = Outcome::Deciding;
         record.lsn_min = self.told_lsn.load(SeqCst);
+        *was_decided = true;
         record.outcome = if *commits {
             Outcome::Committed { lsn: self.told(self.env.commit_in_doubt(global_id)?.lsn), durable: true }
         } else {

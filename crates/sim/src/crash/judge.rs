@@ -70,6 +70,12 @@ impl Record {
     pub fn is_unanswered(&self) -> bool {
         self.mark.is_some() && matches!(self.outcome, Outcome::Unknown | Outcome::Deciding)
     }
+
+    /// It has written, and perhaps it has committed in this life, with an LSN that nobody was told.
+    pub fn may_have_committed(&self) -> bool {
+        let was_decided = self.two_phase.as_ref().is_some_and(|two_phase| two_phase.was_decided);
+        self.is_unanswered() || self.mark.is_some() && was_decided && matches!(self.outcome, Outcome::Settled { .. })
+    }
 }
 
 /// A transaction in a two-phase commit, as its coordinator knows it.
@@ -81,6 +87,9 @@ pub struct TwoPhase {
     pub commits: bool,
     /// LSN of its Prepare record; 0 if that was not told.
     pub prepared_lsn: u64,
+    /// It was decided, perhaps, in the life that prepared it. Then others may have seen a commit which the crash took,
+    /// and which came again in a later life.
+    pub was_decided: bool,
 }
 
 /// How a transaction ended, as far as its client knows.
@@ -546,7 +555,8 @@ mod tests {
     }
 
     fn prepared(mark: &str, asked_at: u64, commits: bool, prepared_lsn: u64, outcome: Outcome) -> Record {
-        let two_phase = Some(TwoPhase { global_id: mark.as_bytes().to_vec(), commits, prepared_lsn });
+        let two_phase =
+            Some(TwoPhase { global_id: mark.as_bytes().to_vec(), commits, prepared_lsn, was_decided: false });
         Record { two_phase, ..record(mark, asked_at, outcome, None) }
     }
 
@@ -569,6 +579,23 @@ mod tests {
         let settled = prepared("a", 1, true, 10, Outcome::Settled { lsn: 15 });
         check(&[settled.clone(), over.clone()], false, &state(&["a", "b"], Some("a")), Ok(2));
         check(&[settled, over], false, &state(&["b"], None), Err("J8"));
+    }
+
+    #[test]
+    fn a_decision_that_the_crash_took_may_have_been_seen() {
+        let again = |was_decided| {
+            let mut again = prepared("a", 1, true, 10, Outcome::Settled { lsn: 90 });
+            if let Some(two_phase) = &mut again.two_phase {
+                two_phase.was_decided = was_decided;
+            }
+            Record { lsn_min: 12, ..again }
+        };
+        let saw = record("b", 2, committed(20, false), Some("a"));
+        check(&[again(true), saw.clone()], false, &state(&["a"], Some("a")), Ok(1));
+        check(&[again(false), saw], false, &state(&["a"], Some("a")), Err("J9"));
+        // What came before it is compared.
+        let before = record("b", 2, committed(11, false), Some("a"));
+        check(&[again(true), before], false, &state(&["a"], Some("a")), Err("J9"));
     }
 
     #[test]

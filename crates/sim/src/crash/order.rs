@@ -24,7 +24,7 @@ pub enum Turn<'a> {
 ///
 /// A commit that nobody was told of may be anywhere above what was known when it was asked for; there the order ends.
 pub fn in_order_of_lsns(records: &[Record]) -> Vec<Turn<'_>> {
-    let end = records.iter().filter(|record| record.is_unanswered()).map(|record| record.lsn_min).min();
+    let end = records.iter().filter(|record| record.may_have_committed()).map(|record| record.lsn_min).min();
     let end = end.unwrap_or(u64::MAX);
     let mut order: Vec<(u64, Turn<'_>)> = Vec::new();
     for record in records {
