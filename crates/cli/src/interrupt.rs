@@ -22,6 +22,8 @@ pub(crate) const EXIT_CODE: u8 = 130;
 const IDLE: u8 = 0;
 const HEEDED: u8 = 1;
 const ASKED: u8 = 2;
+/// The process ends.
+const ENDING: u8 = 3;
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
 /// How many heed.
 static HEEDING_COUNT: AtomicU32 = AtomicU32::new(0);
@@ -37,7 +39,8 @@ pub(crate) struct Heeding(());
 impl Drop for Heeding {
     fn drop(&mut self) {
         if HEEDING_COUNT.fetch_sub(1, Relaxed) == 1 {
-            STATE.store(IDLE, Relaxed);
+            let _ = STATE.compare_exchange(HEEDED, IDLE, Relaxed, Relaxed);
+            let _ = STATE.compare_exchange(ASKED, IDLE, Relaxed, Relaxed);
         }
     }
 }
@@ -47,8 +50,8 @@ pub(crate) fn heed() -> Heeding {
     static HANDLER: Once = Once::new();
     // Where no handler can be set, Ctrl-C ends the process at once.
     HANDLER.call_once(|| drop(ctrlc::set_handler(on_signal)));
-    if HEEDING_COUNT.fetch_add(1, Relaxed) == 0 {
-        STATE.store(HEEDED, Relaxed);
+    if HEEDING_COUNT.fetch_add(1, Relaxed) == 0 && STATE.compare_exchange(IDLE, HEEDED, Relaxed, Relaxed).is_err() {
+        leave_to_end();
     }
     Heeding(())
 }
@@ -74,8 +77,16 @@ pub(crate) fn leave_to_last() {
     }
 }
 
+/// Begins nothing any more: what would be begun now would be cut short.
+fn leave_to_end() {
+    while STATE.load(Relaxed) == ENDING {
+        std::thread::park();
+    }
+}
+
 fn on_signal() {
-    if STATE.compare_exchange(HEEDED, ASKED, Relaxed, Relaxed).is_err() {
+    let next = |state| Some(if state == HEEDED { ASKED } else { ENDING });
+    if STATE.fetch_update(Relaxed, Relaxed, next) != Ok(HEEDED) {
         std::process::exit(EXIT_CODE.into());
     }
     say_note("stopping; Ctrl-C once more ends at once");

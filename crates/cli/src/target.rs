@@ -1,6 +1,7 @@
 //! Where commands write: the output, or a file that is replaced whole or not at all.
 //!
 //! G1. A file is written beside its place, made durable and renamed, so that nobody ever finds a half one there.
+//!     It is heeded while there is one: the first Ctrl-C leaves time to remove it, or to give it its name.
 //! G2. No file of an environment is written over.
 
 use std::fs::File;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::ensure;
 use ledgerstone::quoted;
 
+use crate::interrupt::{self, Heeding};
 use crate::output::Output;
 
 const BUFFER_BYTES: usize = 1 << 16;
@@ -20,7 +22,14 @@ const ENVIRONMENT_FILES: [&str; 4] = ["control", "data", "double_write", "lock"]
 /// An open file or the output. Dropped before [`Target::finish`], it leaves nothing.
 pub(crate) struct Target<'o> {
     out: BufWriter<Out<'o>>,
-    rename: Option<(PathBuf, PathBuf)>,
+    rename: Option<Rename>,
+}
+
+/// From where to where. The part is gone, or has its name, before Ctrl-C ends the process at once again.
+struct Rename {
+    part: PathBuf,
+    path: PathBuf,
+    _heeding: Heeding,
 }
 
 /// Its errors say what cannot be written.
@@ -94,12 +103,13 @@ impl<'o> Target<'o> {
         // Nobody else's: two that write the same file, and a file of the user's, keep out of each other's way.
         let mut part = path.as_os_str().to_owned();
         part.push(format!(".{}.part", std::process::id()));
-        let part = PathBuf::from(part);
-        let file = File::create_new(&part).map_err(cannot_write(name))?;
-        if let Ok(there) = path.metadata() {
+        let rename = Rename { part: part.into(), path: path.to_owned(), _heeding: interrupt::heed() };
+        let file = File::create_new(&rename.part).map_err(cannot_write(name))?;
+        let target = target(file, Some(rename));
+        if let (Ok(there), Out::File { file, .. }) = (path.metadata(), target.out.get_ref()) {
             file.set_permissions(there.permissions()).map_err(cannot_write(name))?;
         }
-        Ok(target(file, Some((part, path.to_owned()))))
+        Ok(target)
     }
 
     /// A second handle of the file, which writes behind what was written here.
@@ -145,7 +155,7 @@ impl<'o> Target<'o> {
     /// Makes the file durable and gives it its name.
     pub(crate) fn finish(mut self) -> anyhow::Result<()> {
         self.out.flush()?;
-        if let (Some((part, path)), Out::File { file, name }) = (&self.rename, self.out.get_ref()) {
+        if let (Some(Rename { part, path, .. }), Out::File { file, name }) = (&self.rename, self.out.get_ref()) {
             file.sync_all().map_err(cannot_write(name))?;
             std::fs::rename(part, path).map_err(cannot_write(name))?;
             let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -158,7 +168,7 @@ impl<'o> Target<'o> {
 
 impl Drop for Target<'_> {
     fn drop(&mut self) {
-        if let Some((part, _)) = &self.rename {
+        if let Some(Rename { part, .. }) = &self.rename {
             let _ = std::fs::remove_file(part); // What failed or was interrupted leaves nothing.
         }
     }

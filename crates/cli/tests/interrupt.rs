@@ -132,6 +132,29 @@ fn meet(at: &Path, args: &[&str], said: &str, mut before: impl FnMut()) -> Outpu
     panic!("{args:?} was never met at work in {tries} tries; the last: {ended}");
 }
 
+/// The moments between a file's making and its name are short, and of every length: also while it is made durable.
+#[test]
+fn no_half_file_is_left_at_any_moment() {
+    let dir = environment(20_000);
+    let out = dir.path().join("out");
+    for command in [&["dump", "env", "-o", "out"][..], &["export", "env", "t", "out", "--format", "csv"]] {
+        std::fs::remove_file(&out).ok();
+        let began = Instant::now();
+        assert!(ledgerstone(dir.path()).args(command).output().unwrap().status.success());
+        let life = began.elapsed();
+        for n in 1..=TRY_COUNT_MIN {
+            std::fs::remove_file(&out).ok();
+            let child = ledgerstone(dir.path()).args(command).spawn().unwrap();
+            std::thread::sleep(life.mul_f64(n as f64 / TRY_COUNT_MIN as f64));
+            interrupt(&child);
+            let output = child.wait_with_output().unwrap();
+            let left = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name());
+            let left: Vec<_> = left.filter(|name| name != "env").collect();
+            assert!(left.is_empty() || left == ["out"], "{command:?}: {left:?} after {output:?}");
+        }
+    }
+}
+
 #[test]
 fn no_half_files_are_left() {
     let dir = environment(20_000);
