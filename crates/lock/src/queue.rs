@@ -259,7 +259,11 @@ impl Queue<'_> {
     #[inline(never)]
     fn admit_waiting(&self, name: LockName) -> Option<Woken> {
         let mut held = [0_u32; 7];
-        self.for_each(name, |_, node| held[(node.granted_number() & 7) as usize] += 1);
+        // However many wait, only the holders are counted (Q5).
+        self.for_each_until(name, |_, node| {
+            held[(node.granted_number() & 7) as usize] += 1;
+            node.granted_number() != 0
+        });
         let holders_but = |held: &[u32; 7], own: u32| {
             let mut set = ModeSet::EMPTY;
             for mode in Mode::ALL {
