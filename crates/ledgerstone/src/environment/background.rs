@@ -3,10 +3,13 @@
 //! its own.
 //!
 //! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look
-//! how much log there is. Page write-back and log flushing have threads of their own in `buffer` and `log`.
+//! how much log there is. Where nothing has happened for a while, it sleeps until the log grows. Page write-back and log
+//! flushing have threads of their own in `buffer` and `log`.
 
 use std::sync::Arc;
+use std::task::Waker;
 
+use ledgerstone_log::WakerNo;
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
 
@@ -109,12 +112,58 @@ impl MakeRoom {
     }
 }
 
+/// When the housekeeper sleeps until it is woken: a program that does nothing wakes no processor.
+///
+/// What it looks for follows from changes, which the log has, or is asked for by the bell. A log that nobody makes
+/// durable wakes it when a quarter of its buffer is full.
+#[derive(Debug)]
+struct Idle {
+    tail: Lsn,
+    round_count: u32,
+    /// The waker that hangs at the log's tail.
+    hung: Option<WakerNo>,
+}
+
+impl Idle {
+    /// After so many rounds without a change.
+    const ROUNDS: u32 = 20;
+    /// It looks all the same from time to time: whoever finds the disk full has changed nothing.
+    const SLEEP_NS: u64 = 10_000_000_000;
+
+    fn new() -> Idle {
+        Idle { tail: Lsn(0), round_count: 0, hung: None }
+    }
+
+    /// How long to sleep now.
+    fn sleep_ns(&mut self, env: &Inner) -> u64 {
+        let log = &env.engine().log;
+        let tail = log.tail();
+        if tail != self.tail || env.to_free().is_due() {
+            (self.tail, self.round_count) = (tail, 0);
+        }
+        if self.round_count < Idle::ROUNDS {
+            self.round_count += 1;
+            return PERIOD_NS;
+        }
+        // From here on a record at the tail wakes it, also one that was appended meanwhile.
+        log.on_durable(tail, &mut self.hung, &Waker::from(Arc::clone(env.bell())));
+        Idle::SLEEP_NS
+    }
+
+    fn wake(&mut self, env: &Inner) {
+        env.engine().log.forget_waker(self.tail, &mut self.hung);
+    }
+}
+
 /// Runs until the bell says stop or the environment fails.
 pub(crate) fn keep_house(env: &Arc<Inner>) {
     let mut rest = Rest::none();
     let mut room = MakeRoom::new();
+    let mut idle = Idle::new();
     loop {
-        let asked = env.bell().wait();
+        let sleep_ns = idle.sleep_ns(env);
+        let asked = env.bell().wait(sleep_ns);
+        idle.wake(env);
         if env.engine().is_failed() {
             // The log may have failed by itself: those who wait for locks learn of it here.
             env.engine().fail(&env.engine().why_failed());

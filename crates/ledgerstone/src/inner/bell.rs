@@ -1,14 +1,18 @@
 //! How the background threads are told what to do.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
+use std::task::Wake;
 
 use ledgerstone_region::{Handle, Region, RegionError, sync};
 
-/// How often the housekeeper wakes without a ring.
+/// How often the housekeeper wakes without a ring, while there is something to do.
 pub(crate) const PERIOD_NS: u64 = 50_000_000;
 
 const STOP: u32 = 1;
 const RECLAIM: u32 = 2;
+/// Nothing but a look.
+const LOOK: u32 = 4;
 
 /// What the housekeeper was asked for.
 #[derive(Clone, Copy)]
@@ -53,13 +57,20 @@ impl Bell {
         self.word[1].load(Acquire) == STOP
     }
 
-    /// Waits for a ring or the period's end; returns what was asked and forgets all of it but `STOP`.
-    pub(crate) fn wait(&self) -> Asked {
+    /// Waits for a ring, or so long; returns what was asked and forgets all of it but `STOP`.
+    pub(crate) fn wait(&self, ns: u64) -> Asked {
         let asked = self.word[0].load(Acquire);
         if asked == 0 {
-            sync::futex_wait(&self.word[0], 0, Some(PERIOD_NS));
+            sync::futex_wait(&self.word[0], 0, Some(ns));
         }
         let asked = self.word[0].fetch_and(STOP, AcqRel);
         Asked { stop: asked & STOP != 0, reclaim: asked & RECLAIM != 0 }
+    }
+}
+
+/// For the log: it has grown.
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        self.ring(LOOK);
     }
 }

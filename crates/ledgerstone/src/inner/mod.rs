@@ -58,7 +58,7 @@ pub(crate) struct Inner {
     pub(crate) compact_latch: Handle<[Latch]>,
     pub(crate) workers: Workers,
     pub(crate) checkpoints: Checkpoints,
-    pub(crate) bell: Bell,
+    pub(crate) bell: Arc<Bell>,
     pub(crate) is_closed: AtomicBool,
 }
 
@@ -110,7 +110,7 @@ impl Inner {
         &self.to_free
     }
 
-    pub(crate) fn bell(&self) -> &Bell {
+    pub(crate) fn bell(&self) -> &Arc<Bell> {
         &self.bell
     }
 

@@ -189,7 +189,7 @@ impl Parts {
             fence,
             workers: Workers { latch: latches(workers.len().max(1))?, all: workers },
             compact_latch: latches(1)?,
-            bell: Bell::create(&region)?,
+            bell: Arc::new(Bell::create(&region)?),
             space,
             to_free,
             known,
