@@ -3,8 +3,8 @@
 //! its own.
 //!
 //! It wakes on a nudge (a dropped table, a replaced large value, a close) and otherwise a few times a second to look
-//! how much log there is. Where nothing has happened for a while, it sleeps until the log grows. Page write-back and log
-//! flushing have threads of their own in `buffer` and `log`.
+//! how much log there is. Where nothing has happened for a while, it sleeps until the log grows. Page write-back and
+//! log flushing have threads of their own in `buffer` and `log`.
 
 use std::sync::Arc;
 use std::task::Waker;

@@ -40,7 +40,7 @@ pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<
             let piece = &content[(no * per_page).min(content.len())..((no + 1) * per_page).min(content.len())];
             data_args(root, if no == 0 { count - 1 } else { 0 }, piece)
         };
-        if let Some(root) = to_free.create_run(txn, Kind::Blob, count, OP_BLOB_DATA_FORMAT, args_of)? {
+        if let Some(root) = to_free.create_run(txn, Kind::Blob, count, OP_BLOB_DATA_FORMAT, &args_of)? {
             return Ok(BlobRef { page: root, len: content.len() as u64 });
         }
     }
@@ -50,7 +50,7 @@ pub(crate) fn create(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<
 /// Writes a blob to which pages can be added. Otherwise as [`create`].
 pub(crate) fn create_with_index(txn: &mut Txn, to_free: &ToFree, content: &[u8]) -> Result<BlobRef, TreeError> {
     let space = to_free.space();
-    let root = to_free.create(txn, Kind::Blob, OP_BLOB_INDEX_FORMAT, page_args)?;
+    let root = to_free.create(txn, Kind::Blob, OP_BLOB_INDEX_FORMAT, &page_args)?;
     append_content(txn, space, root, content)?;
     Ok(BlobRef { page: root, len: content.len() as u64 })
 }

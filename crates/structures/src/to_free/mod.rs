@@ -233,7 +233,7 @@ impl ToFree {
 
     /// Makes the empty root of a new tree, for [`Tree::create`].
     pub(crate) fn create_tree(&self, txn: &mut Txn) -> Result<PageId, TreeError> {
-        let root = self.create(txn, Kind::Tree, OP_NODE_FORMAT, empty_root_args)?;
+        let root = self.create(txn, Kind::Tree, OP_NODE_FORMAT, &empty_root_args)?;
         self.settle(txn, Entry { kind: Kind::Tree, root })?;
         Ok(root)
     }
@@ -244,7 +244,7 @@ impl ToFree {
     /// # Errors
     /// As [`Tree::create`].
     pub fn create_tree_for_now(&self, txn: &mut Txn) -> Result<PageId, TreeError> {
-        self.create(txn, Kind::Tree, OP_NODE_FORMAT, empty_root_args)
+        self.create(txn, Kind::Tree, OP_NODE_FORMAT, &empty_root_args)
     }
 
     /// Notes that something now refers to a tree that [`ToFree::create_tree_for_now`] made. The tree stays if the
@@ -341,9 +341,9 @@ impl ToFree {
         txn: &mut Txn,
         kind: Kind,
         op: OpId,
-        args_of: impl Fn(PageId) -> Vec<u8>,
+        args_of: &dyn Fn(PageId) -> Vec<u8>,
     ) -> Result<PageId, TreeError> {
-        match self.create_run(txn, kind, 1, op, |root, _| args_of(root))? {
+        match self.create_run(txn, kind, 1, op, &|root, _| args_of(root))? {
             Some(root) => Ok(root),
             None => Err(Tree::corrupt(self.tree.root, "pages found by a search for one", 1, 0)),
         }
@@ -357,7 +357,7 @@ impl ToFree {
         kind: Kind,
         count: usize,
         op: OpId,
-        args_of: impl Fn(PageId, usize) -> Vec<u8>,
+        args_of: &dyn Fn(PageId, usize) -> Vec<u8>,
     ) -> Result<Option<PageId>, TreeError> {
         let tree = &self.tree;
         let args_bytes: usize = (0..count).map(|no| args_of(PageId::MAX, no).len() + RECORD_OVERHEAD_BYTES).sum();

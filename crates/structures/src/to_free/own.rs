@@ -63,7 +63,7 @@ impl ToFree {
         format: OpId,
         args_of: impl Fn(PageId) -> Vec<u8>,
     ) -> Result<PageId, TreeError> {
-        let root = self.create(txn, Kind::Own(structure), format, args_of)?;
+        let root = self.create(txn, Kind::Own(structure), format, &args_of)?;
         self.settle(txn, Entry { kind: Kind::Own(structure), root })?;
         Ok(root)
     }
