@@ -442,8 +442,8 @@ fn twins(seed: u64, locks_max: u32, escalate_after: u32) {
         env.checkpoint().unwrap();
         std::thread::sleep(Duration::from_millis(20));
     }
-    let all_well = threads.into_iter().map(|thread| thread.join()).fold(true, |well, joined| well && joined.is_ok());
-    assert!(all_well, "seed {seed}");
+    let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
+    assert!(ends.iter().all(Result::is_ok), "seed {seed}");
     let state = read(&env).unwrap();
     assert!(state["a"] == state["b"], "seed {seed}: {} and {} records", state["a"].len(), state["b"].len());
     assert_sound(&env, &format!("seed {seed}"));
