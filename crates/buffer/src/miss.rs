@@ -9,7 +9,8 @@
 //! ```
 //!
 //! M1. A thread that reads a page in holds its entry exclusively; others that miss it wait for the latch and find it.
-//! M2. After any error the entry is empty and unlatched, and the frame is back on the free list.
+//! M2. After any error, and after a panic of a program's disk, the entry is empty and unlatched, and the frame is back
+//!     on the free list.
 //! M3. No thread sleeps for a frame while it holds the entry of the page it wants. It may hold other pages. It waits
 //!     for a write in flight, which needs no latch, or for a holder that goes away or gives up after the same deadline.
 //! M4. Bytes from the disk are in the region only after they were verified.
@@ -27,6 +28,7 @@ use crate::entry::{PageEntry, fence_before_fill};
 use crate::error::BufferError;
 use crate::frame_no::FrameNo;
 use crate::guard::ExclusivePage;
+use crate::read_ahead::Wanted;
 use ledgerstone_disk::{AlignedBuf, DiskError, DiskErrorKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Corrupt, PageId, checksum, header};
@@ -134,6 +136,7 @@ impl Cache {
         frame: FrameNo,
         content: Content,
     ) -> Result<ExclusivePage<'a>, BufferError> {
+        let wanted = Wanted { cache: self, entry, id, frame };
         fence_before_fill();
         let mut words = WordsMut::new(self.pool.frames.words(frame));
         let is_new = if content == Content::Zeros {
@@ -146,14 +149,10 @@ impl Cache {
                     words.fill(0, self.page_bytes, 0);
                     true
                 }
-                Err(error) => {
-                    entry.latch.unlatch_exclusive_unchanged();
-                    self.pool.frames.give_back(frame);
-                    return Err(error);
-                }
+                Err(error) => return Err(error),
             }
         };
-        Ok(self.give_frame(id, entry, frame, is_new))
+        Ok(wanted.come_in(is_new))
     }
 
     /// Reads a page into this thread's buffer, verifies it, and hands the bytes to `take`.

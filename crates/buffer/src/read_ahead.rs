@@ -33,15 +33,34 @@ const TRIES_MAX: u32 = 16;
 pub struct ReadAhead<'c> {
     cache: &'c Cache,
     buffer: AlignedBuf,
+    /// Empty: its memory is kept.
     wanted: Vec<Wanted<'c>>,
     pages_max: u64,
 }
 
-/// A page that is absent, latched, with the frame it will get (H1).
-struct Wanted<'c> {
-    entry: &'c PageEntry,
-    id: PageId,
-    frame: FrameNo,
+/// A page that is absent, latched, with the frame it will get (H1). Dropped, it stays absent: so nothing stays latched
+/// if a program's disk panics.
+pub(crate) struct Wanted<'c> {
+    pub cache: &'c Cache,
+    pub entry: &'c PageEntry,
+    pub id: PageId,
+    pub frame: FrameNo,
+}
+
+impl<'c> Wanted<'c> {
+    /// The frame holds the page's bytes.
+    pub(crate) fn come_in(self, is_new: bool) -> ExclusivePage<'c> {
+        let (cache, entry, id, frame) = (self.cache, self.entry, self.id, self.frame);
+        std::mem::forget(self);
+        cache.give_frame(id, entry, frame, is_new)
+    }
+}
+
+impl Drop for Wanted<'_> {
+    fn drop(&mut self) {
+        self.entry.latch.unlatch_exclusive_unchanged();
+        self.cache.pool.frames.give_back(self.frame);
+    }
 }
 
 impl Cache {
@@ -53,7 +72,7 @@ impl Cache {
     }
 }
 
-impl ReadAhead<'_> {
+impl<'c> ReadAhead<'c> {
     /// Pages that one run has at most.
     #[must_use]
     pub fn pages_max(&self) -> u64 {
@@ -63,14 +82,22 @@ impl ReadAhead<'_> {
     /// Reads in the absent pages among the `count` pages from `first` on, as far as there are frames for them. Of more
     /// than [`ReadAhead::pages_max`] pages it reads the first ones. Returns how many came in. Waits for the disk once.
     pub fn run(&mut self, first: PageId, count: u64) -> u64 {
+        let mut wanted = std::mem::take(&mut self.wanted);
         for no in 0..count.min(self.pages_max) {
-            if !self.want(PageId(first.0 + no)) {
+            if !self.want(PageId(first.0 + no), &mut wanted) {
                 break;
             }
         }
-        let (Some(from), Some(to)) = (self.wanted.first().map(|p| p.id.0), self.wanted.last().map(|p| p.id.0)) else {
-            return 0;
+        let count = match (wanted.first().map(|p| p.id.0), wanted.last().map(|p| p.id.0)) {
+            (Some(from), Some(to)) => self.read(from, to, &mut wanted),
+            _ => 0,
         };
+        self.wanted = wanted;
+        count
+    }
+
+    /// Reads the pages from `from` to `to`, and lets those come in that are wanted and are as they must be.
+    fn read(&mut self, from: u64, to: u64, wanted: &mut Vec<Wanted<'_>>) -> u64 {
         let page_bytes = self.cache.page_bytes;
         if self.buffer.is_empty() {
             self.buffer = AlignedBuf::new(self.pages_max as usize * page_bytes);
@@ -81,23 +108,20 @@ impl ReadAhead<'_> {
         self.cache.pool.frames.control().reads.fetch_add(to - from + 1, Relaxed);
         sync::yield_point("read ahead: has read");
         let mut count = 0;
-        for Wanted { entry, id, frame } in self.wanted.drain(..) {
-            let page = &self.buffer[(id.0 - from) as usize * page_bytes..][..page_bytes];
-            if !was_read || !self.cache.may_come_in(id, entry, page) {
-                entry.latch.unlatch_exclusive_unchanged();
-                self.cache.pool.frames.give_back(frame);
-                continue;
+        for wanted in wanted.drain(..) {
+            let page = &self.buffer[(wanted.id.0 - from) as usize * page_bytes..][..page_bytes];
+            if was_read && self.cache.may_come_in(wanted.id, wanted.entry, page) {
+                fence_before_fill();
+                WordsMut::new(self.cache.pool.frames.words(wanted.frame)).put(0, page);
+                drop(wanted.come_in(false));
+                count += 1;
             }
-            fence_before_fill();
-            WordsMut::new(self.cache.pool.frames.words(frame)).put(0, page);
-            drop(self.cache.give_frame(id, entry, frame, false));
-            count += 1;
         }
         count
     }
 
     /// Latches the page and finds it a frame, if it is absent and nobody has it latched. False if there is no frame.
-    fn want(&mut self, id: PageId) -> bool {
+    fn want(&self, id: PageId, wanted: &mut Vec<Wanted<'c>>) -> bool {
         let cache = self.cache;
         let Ok(entry) = cache.entry(id) else { return false };
         if cache.is_failed() || entry.frame().is_some() {
@@ -113,7 +137,7 @@ impl ReadAhead<'_> {
             None => cache.quick_frame(TRIES_MAX),
         };
         if let Some(frame) = frame {
-            self.wanted.push(Wanted { entry, id, frame });
+            wanted.push(Wanted { cache, entry, id, frame });
             return true;
         }
         entry.latch.unlatch_exclusive_unchanged();

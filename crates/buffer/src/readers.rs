@@ -51,6 +51,8 @@ const ALLOWED: u32 = 1;
 /// A thread starts them. Whoever wants to stop them waits until it has.
 const STARTING: u32 = 2;
 const STARTED: u32 = 3;
+/// A thread waits for their end. Whoever wants to allow them, or to stop them too, waits until they have ended.
+const STOPPING: u32 = 4;
 
 impl Readers {
     pub(crate) fn new() -> Readers {
@@ -77,11 +79,21 @@ impl Cache {
     /// Lets threads read ahead for those that ask ([`Cache::read_soon`]). Without this, nothing is read ahead by other
     /// threads.
     pub fn allow_readers(&self) {
-        let mut threads = self.readers.threads.lock();
-        if threads.is_none() {
-            *threads = Some(Vec::new());
-            self.readers.requests.is_stopped.store(0, SeqCst);
-            self.readers.state.store(ALLOWED, SeqCst);
+        let state = &self.readers.state;
+        loop {
+            let mut threads = self.readers.threads.lock();
+            match state.load(SeqCst) {
+                NOT_ALLOWED => {
+                    *threads = Some(Vec::new());
+                    self.readers.requests.is_stopped.store(0, SeqCst);
+                    return state.store(ALLOWED, SeqCst);
+                }
+                STOPPING => {
+                    drop(threads);
+                    sync::futex_wait(state, STOPPING, None);
+                }
+                _ => return,
+            }
         }
     }
 
@@ -90,26 +102,29 @@ impl Cache {
         let state = &self.readers.state;
         loop {
             match state.load(SeqCst) {
-                STARTING => {
-                    sync::futex_wait(state, STARTING, None);
+                NOT_ALLOWED => return,
+                seen @ (STARTING | STOPPING) => {
+                    sync::futex_wait(state, seen, None);
                 }
-                seen if state.compare_exchange(seen, NOT_ALLOWED, SeqCst, SeqCst).is_ok() => break,
+                seen if state.compare_exchange(seen, STOPPING, SeqCst, SeqCst).is_ok() => break,
                 _ => {}
             }
         }
         let threads = self.readers.threads.lock().take();
         self.readers.tell_to_stop();
-        self.readers.requests.runs.lock().clear();
         for thread in threads.into_iter().flatten() {
             // A panic there was reported there; the cache goes on without readers.
             let _panicked = thread.join();
         }
+        self.readers.requests.runs.lock().clear();
+        state.store(NOT_ALLOWED, SeqCst);
+        sync::futex_wake(state, u32::MAX);
     }
 
     /// True if what is asked for by [`Cache::read_soon`] may be read by others.
     #[must_use]
     pub fn reads_ahead(&self) -> bool {
-        self.readers.state.load(SeqCst) != NOT_ALLOWED && !self.is_failed()
+        !matches!(self.readers.state.load(SeqCst), NOT_ALLOWED | STOPPING) && !self.is_failed()
     }
 
     /// Asks for pages that will be wanted soon, in this order. Pages that follow one another come by one read. Those

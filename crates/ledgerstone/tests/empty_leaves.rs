@@ -107,3 +107,38 @@ fn a_failed_environment_answers_a_range_over_empty_leaves() {
         }
     }
 }
+
+/// What is in the tree of deferred frees is looked through while that tree is locked. A dropped table whose leaves were
+/// emptied before is not locked itself any more.
+#[test]
+fn a_dropped_table_with_empty_leaves_stands_still_while_it_is_verified() {
+    let env = tiny().lock_count_max(1 << 16).open_on(Arc::new(SimDisk::new())).unwrap();
+    for _ in 0..10 {
+        env.transact(|txn| {
+            let table = txn.create_table("t")?;
+            (0..500).try_for_each(|n| table.put(key(n), [7; 500]))
+        })
+        .unwrap();
+        env.transact(|txn| {
+            let table = txn.bytes("t")?;
+            (0..500).try_for_each(|n| table.delete(key(n)).map(drop))
+        })
+        .unwrap();
+        // While it is open, the table is not freed. The records that it does not see are not kept for it.
+        let snapshot = env.snapshot().unwrap();
+        env.transact(|txn| txn.drop_table("t")).unwrap();
+        let mut pages_count = 0;
+        let report = env.verify_with(|at| {
+            pages_count += u32::from(at.what == "pages");
+            // By now it is known which pages wait to be freed, and the maps are about to be read.
+            if pages_count == 2 {
+                let env = env.clone();
+                std::thread::spawn(move || env.reclaim().unwrap()).join().unwrap();
+            }
+        });
+        let report = report.unwrap();
+        assert!(report.problems.is_empty(), "{:?}", report.problems);
+        drop(snapshot);
+        env.reclaim().unwrap();
+    }
+}

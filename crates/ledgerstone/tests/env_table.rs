@@ -3,6 +3,7 @@
 mod common;
 
 use common::levels::{begin, open};
+use common::within;
 use ledgerstone::{EnvTable, Environment, Error, IndexDef, IndexKeys, Isolation};
 
 const LEVELS: [Isolation; 4] =
@@ -141,4 +142,50 @@ fn a_handle_is_of_one_environment_and_does_not_keep_it_open() {
     assert_eq!(value(&stock, &other, Isolation::Serializable, "apples").as_deref(), Some("3"), "found by its name");
     env.close().unwrap();
     assert_eq!(stock.name(), "stock");
+}
+
+/// Waits until so many transactions wait for a lock, or a second at most.
+fn until_waiting(env: &Environment, count: usize) {
+    for _ in 0..1000 {
+        let mut waiters: Vec<_> = env.lock_waits().into_iter().map(|wait| wait.waiter).collect();
+        waiters.sort_unstable();
+        waiters.dedup();
+        if waiters.len() >= count {
+            return;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_call_that_finds_the_table_changed_and_goes_on_has_met_no_conflict() {
+    within(60, "a changed table", || {
+        let env = open();
+        made(&env, &[("apples", "red")]);
+        let stock = env.table("stock").unwrap();
+        let first = env.begin().unwrap();
+        stock.put(&first, "pears", "green").unwrap();
+        let changer = {
+            let env = env.clone();
+            let colours = IndexDef::new("colour", IndexKeys::Bytes { from: 0, to: None });
+            std::thread::spawn(move || env.transact(|txn| txn.create_index("stock", &colours)))
+        };
+        until_waiting(&env, 1);
+        let writer = {
+            let (env, stock, mut runs) = (env.clone(), stock.clone(), 0);
+            std::thread::spawn(move || {
+                let failed = env.transact(|txn| {
+                    runs += 1;
+                    stock.put(txn, "plums", "blue")?;
+                    Err::<(), _>(Error::user("a reason of its own"))
+                });
+                assert!(matches!(failed, Err(Error::User(_))), "{failed:?}");
+                runs
+            })
+        };
+        until_waiting(&env, 2);
+        first.commit().unwrap();
+        changer.join().unwrap().unwrap();
+        assert_eq!(writer.join().unwrap(), 1, "the call succeeded: there is nothing to try again");
+    });
 }

@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::*;
-use ledgerstone::lock::{LockManager, LockTable};
+use ledgerstone::lock::{Grant, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait};
 use ledgerstone::{
-    Conflict, Durability, Environment, Error, IndexDef, IndexKeys, Isolation, LockWait, Locking, Options,
-    TransactionOptions, Victim,
+    Conflict, Durability, Environment, Error, IndexDef, IndexKeys, Isolation, LockWait, Locking, Lsn, Options,
+    TransactionOptions, Victim, Xid,
 };
 use ledgerstone_disk::SimDisk;
 
@@ -778,4 +778,113 @@ fn an_append_gets_through_readers_of_the_end_who_come_again_and_again() {
     });
     is_over.store(true, SeqCst);
     readers.into_iter().for_each(|reader| reader.join().unwrap());
+}
+
+/// A lock table that counts what it is asked exclusively, and has no room for that if it is told so.
+struct Counting {
+    table: LockTable,
+    asked: Arc<AtomicU64>,
+    is_full: Arc<AtomicU64>,
+}
+
+impl LockManager for Counting {
+    fn begin(&self, owner: OwnerNo, age: Xid) {
+        LockManager::begin(&self.table, owner, age);
+    }
+
+    fn lock(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Grant, LockError> {
+        // Not the turns of the housekeeper.
+        if mode == Mode::X && (name.is_table() || name.is_part()) {
+            self.asked.fetch_add(1, SeqCst);
+            if self.is_full.load(SeqCst) != 0 {
+                return Err(LockError::TableFull { locks_max: 1 << 20 });
+            }
+        }
+        LockManager::lock(&self.table, owner, name, mode, wait)
+    }
+
+    fn lock_instant(&self, owner: OwnerNo, name: LockName, mode: Mode, wait: Wait) -> Result<Lsn, LockError> {
+        LockManager::lock_instant(&self.table, owner, name, mode, wait)
+    }
+
+    fn held(&self, owner: OwnerNo, name: LockName) -> Option<Mode> {
+        LockManager::held(&self.table, owner, name)
+    }
+
+    fn held_by_any(&self, name: LockName) -> Option<Mode> {
+        LockManager::held_by_any(&self.table, name)
+    }
+
+    fn depends(&self, name: LockName) -> Lsn {
+        LockManager::depends(&self.table, name)
+    }
+
+    fn downgrade(&self, owner: OwnerNo, name: LockName, to: Mode) -> Option<Mode> {
+        LockManager::downgrade(&self.table, owner, name, to)
+    }
+
+    fn unlock(&self, owner: OwnerNo, name: LockName) -> Option<Mode> {
+        LockManager::unlock(&self.table, owner, name)
+    }
+
+    fn unlock_all(&self, owner: OwnerNo, commit_lsn: Option<Lsn>) {
+        LockManager::unlock_all(&self.table, owner, commit_lsn);
+    }
+
+    fn for_each_held(&self, owner: OwnerNo, visit: &mut dyn FnMut(LockName, Mode)) {
+        LockManager::for_each_held(&self.table, owner, visit);
+    }
+
+    fn cancel_all_waits(&self) {
+        LockManager::cancel_all_waits(&self.table);
+    }
+
+    fn allow_waits(&self) {
+        LockManager::allow_waits(&self.table);
+    }
+
+    fn stats(&self) -> LockStats {
+        LockManager::stats(&self.table)
+    }
+}
+
+/// Asked again would be counted again, and would search the queue for nothing.
+#[test]
+fn a_lock_that_was_refused_is_asked_for_again_only_where_that_may_help() {
+    let (asked, is_full) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (count, full) = (Arc::clone(&asked), Arc::clone(&is_full));
+    let env = bank(quick().own_lock_manager(move |region, config| {
+        let table = LockTable::create(region, config)?;
+        Ok(Arc::new(Counting { table, asked: Arc::clone(&count), is_full: Arc::clone(&full) }) as Arc<dyn LockManager>)
+    }));
+    let asked_by = |f: &dyn Fn() -> Result<(), Error>| {
+        let before = asked.load(SeqCst);
+        (f(), asked.load(SeqCst) - before)
+    };
+    let impatient = TransactionOptions { lock_timeout: Some(Duration::ZERO), ..TransactionOptions::default() };
+    // There is no room.
+    let txn = env.begin().unwrap();
+    let accounts = txn.bytes("accounts").unwrap();
+    is_full.store(1, SeqCst);
+    let (refused, count) = asked_by(&|| accounts.put(&key(0), b"12345678"));
+    assert!(matches!(refused, Err(Error::LockTableFull { .. })), "{refused:?}");
+    assert_eq!(count, 1, "a key");
+    let txn = env.begin().unwrap();
+    let (refused, count) = asked_by(&|| txn.drop_table("accounts"));
+    assert!(matches!(refused, Err(Error::LockTableFull { .. })), "{refused:?}");
+    assert_eq!(count, 1, "a table");
+    is_full.store(0, SeqCst);
+    // Another has it.
+    let holder = env.begin().unwrap();
+    assert!(holder.bytes("accounts").unwrap().get(&key(0)).unwrap().is_some());
+    let txn = env.begin_with(impatient).unwrap();
+    let accounts = txn.bytes("accounts").unwrap();
+    let (refused, count) = asked_by(&|| accounts.put(&key(0), b"12345678"));
+    assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+    assert_eq!(count, 2, "a key: without waiting, and with");
+    drop((accounts, txn));
+    let txn = env.begin_with(impatient).unwrap();
+    let (refused, count) = asked_by(&|| txn.drop_table("accounts"));
+    assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+    assert_eq!(count, 2, "a table: without waiting, and with");
 }

@@ -243,20 +243,27 @@ impl Txn {
         if self.rolling_back {
             return Ok(false);
         }
-        let grant = match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
-            Err(LockError::WouldBlock) => {
-                if let Some(key) = key {
-                    self.engine.waited.note(name, key);
-                }
-                let deadline = self.prepare_to_wait();
-                let granted = {
-                    let _holds_up = self.hold_up_callers(name, mode)?;
-                    self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))
-                };
-                self.note_giving_way(name, mode, granted)?
+        match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
+            Err(LockError::WouldBlock) => self.lock_waiting(name, mode, key),
+            granted => {
+                let grant = granted?;
+                self.depend(grant.depends);
+                Ok(grant.newly)
             }
-            other => other?,
+        }
+    }
+
+    /// The same for a lock that was asked for without waiting, and would block.
+    fn lock_waiting(&mut self, name: LockName, mode: Mode, key: Option<&[u8]>) -> Result<bool, TxnError> {
+        if let Some(key) = key {
+            self.engine.waited.note(name, key);
+        }
+        let deadline = self.prepare_to_wait();
+        let granted = {
+            let _holds_up = self.hold_up_callers(name, mode)?;
+            self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Until(deadline))
         };
+        let grant = self.note_giving_way(name, mode, granted)?;
         self.depend(grant.depends);
         Ok(grant.newly)
     }
@@ -370,13 +377,34 @@ impl Txn {
         if self.rolling_back || place.is_some_and(|place| self.tables.has(place, mode)) {
             return Ok(());
         }
-        // The usual case; whatever is refused is asked for again.
-        if let Ok(grant) = self.engine.locks.lock(OwnerNo(self.chain.no), table_name(table), mode, Wait::Try) {
-            self.depend(grant.depends);
-            self.tables.set(place, table, mode);
-            return Ok(());
+        // The usual case.
+        match self.engine.locks.lock(OwnerNo(self.chain.no), table_name(table), mode, Wait::Try) {
+            Ok(grant) => {
+                self.depend(grant.depends);
+                self.tables.set(place, table, mode);
+                Ok(())
+            }
+            Err(refused) => self.lock_table_anyhow(table, mode, refused),
         }
-        self.with_room(None, |txn| txn.lock_table_at(table, mode)).map(drop)
+    }
+
+    /// The table's lock was refused at the first try: waits for it or makes room for it, if one of these may help.
+    #[cold]
+    #[inline(never)]
+    fn lock_table_anyhow(&mut self, table: TableId, mode: Mode, refused: LockError) -> Result<(), TxnError> {
+        let mut refused = Some(refused);
+        self.with_room(None, |txn| {
+            match refused.take() {
+                None => drop(txn.lock_table_at(table, mode)?),
+                Some(LockError::WouldBlock) => {
+                    txn.lock_waiting(table_name(table), mode, None)?;
+                    let place = txn.tables.place(table);
+                    txn.tables.set(place, table, mode);
+                }
+                Some(refused) => return Err(refused.into()),
+            }
+            Ok(())
+        })
     }
 
     /// Locks a table that is not locked so yet, and says where it is among those held. Makes no room for that.
@@ -449,19 +477,21 @@ impl Txn {
             if covered(self.tables.held[place].mode, mode) {
                 return Ok(());
             }
-            if self.tables.has(place, intention(mode))
-                && !self.is_escalation_due(place, mode)
-                && let Ok(grant) =
-                    self.engine.locks.lock(OwnerNo(self.chain.no), key_name(table, what), mode, Wait::Try)
-            {
-                self.depend(grant.depends);
-                self.tables.count_key(place, grant.newly);
-                return Ok(());
+            if self.tables.has(place, intention(mode)) && !self.is_escalation_due(place, mode) {
+                return match self.engine.locks.lock(OwnerNo(self.chain.no), key_name(table, what), mode, Wait::Try) {
+                    Ok(grant) => {
+                        self.depend(grant.depends);
+                        self.tables.count_key(place, grant.newly);
+                        Ok(())
+                    }
+                    Err(refused) => self.lock_key_anyhow(table, what, mode, key, Some(refused)),
+                };
             }
         }
-        self.lock_key_anyhow(table, what, mode, key)
+        self.lock_key_anyhow(table, what, mode, key, None)
     }
 
+    /// `refused` is the answer to a first try, if there was one.
     #[inline(never)]
     fn lock_key_anyhow(
         &mut self,
@@ -469,11 +499,23 @@ impl Txn {
         what: KeyLock,
         mode: Mode,
         key: Option<&[u8]>,
+        mut refused: Option<LockError>,
     ) -> Result<(), TxnError> {
         if self.rolling_back {
             return Ok(());
         }
         self.with_room(Some(table), |txn| {
+            match refused.take() {
+                Some(LockError::WouldBlock) => {
+                    let newly = txn.lock_waiting(key_name(table, what), mode, key)?;
+                    if let Some(place) = txn.tables.place(table) {
+                        txn.tables.count_key(place, newly);
+                    }
+                    return Ok(());
+                }
+                Some(refused) => return Err(refused.into()),
+                None => {}
+            }
             let place = match txn.tables.place(table) {
                 Some(place) if covered(txn.tables.held[place].mode, mode) => return Ok(()),
                 Some(place) if txn.tables.has(place, intention(mode)) => place,

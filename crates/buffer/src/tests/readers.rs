@@ -118,3 +118,110 @@ fn a_page_that_is_read_ahead_while_the_file_is_cut_before_it_does_not_stay() {
         .unwrap();
     }
 }
+
+/// So often that the frames of a cache would be gone if each kept one.
+#[test]
+fn a_disk_that_panics_leaves_no_page_latched_and_takes_no_frame() {
+    type Read = fn(&Fixture) -> Result<u64, BufferError>;
+    let ways: [Read; 2] =
+        [|cold| Ok(cold.cache.read_wanted().run(PageId(10), 20)), |cold| cold.read(PageId(10)).map(|_| 1)];
+    for way in ways {
+        Scheduler::run(1, || {
+            let (disk, cold) = cold(64);
+            for _ in 0..100 {
+                disk.set_hook(Arc::new(|_| panic!("the disk of the program")));
+                let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| way(&cold)));
+                assert!(panicked.is_err());
+            }
+            disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+            assert!(way(&cold).unwrap() > 0);
+            for page in (0..200).map(PageId) {
+                assert_eq!(cold.read(page).unwrap(), 1000 + page.0);
+            }
+        })
+        .unwrap();
+    }
+}
+
+/// The one that meets the panic ends, and the others go on.
+#[test]
+fn a_disk_that_panics_once_ends_one_reader() {
+    for seed in 0..20 {
+        Scheduler::run(seed, || {
+            let (disk, cold) = cold(256);
+            let is_first = AtomicBool::new(true);
+            disk.set_hook(Arc::new(move |what| {
+                sync::yield_point(what);
+                assert!(!is_first.swap(false, SeqCst), "the disk of the program");
+            }));
+            cold.cache.allow_readers();
+            assert_eq!(cold.cache.read_soon(&asked_for()), 44);
+            for page in (0..200).map(PageId) {
+                assert!(cold.read(page).is_ok_and(|found| found == 1000 + page.0), "seed {seed}: {page}");
+            }
+            cold.cache.stop_readers();
+        })
+        .unwrap();
+    }
+}
+
+/// What is found then is told to the thread that wants the page, and to nobody before.
+#[test]
+fn damaged_pages_and_errors_that_only_readers_meet_stay_with_the_page() {
+    for seed in 0..20 {
+        Scheduler::run(seed, || {
+            let (disk, cold) = cold(64);
+            disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+            let mut whole = vec![0; 4096];
+            cold.data.read_at(50 * 4096, &mut whole).unwrap();
+            cold.data.write_at(50 * 4096 + 100, b"damage").unwrap();
+            cold.cache.allow_readers();
+            let pages: Vec<_> = (40..60).map(PageId).collect();
+            for _ in 0..10 {
+                cold.cache.read_soon(&pages);
+                sync::sleep_ns(100_000);
+                cold.cache.read_soon(&(100..200).map(PageId).collect::<Vec<_>>());
+                sync::sleep_ns(100_000);
+            }
+            assert!(matches!(cold.read(PageId(50)), Err(BufferError::Damaged { .. })), "seed {seed}");
+            cold.data.write_at(50 * 4096, &whole).unwrap();
+            pages.iter().for_each(|&page| assert_eq!(cold.read(page).unwrap(), 1000 + page.0, "seed {seed}"));
+            cold.cache.stop_readers();
+        })
+        .unwrap();
+    }
+}
+
+#[test]
+fn readers_are_asked_stopped_and_allowed_by_many_threads_at_once() {
+    for seed in 0..100 {
+        Scheduler::run(seed, || {
+            let (disk, cold) = cold(64);
+            disk.set_hook(Arc::new(|what| sync::yield_point(what)));
+            let cold = Arc::new(cold);
+            cold.cache.allow_readers();
+            let threads: Vec<_> = (0..4)
+                .map(|no| {
+                    let cold = Arc::clone(&cold);
+                    sync::spawn("user", move || {
+                        for turn in 0..6 {
+                            match (no + turn) % 4 {
+                                0 => cold.cache.stop_readers(),
+                                1 => cold.cache.allow_readers(),
+                                _ => drop(cold.cache.read_soon(&asked_for())),
+                            }
+                            let page = PageId((no * 37 + turn * 11) % 200);
+                            assert_eq!(cold.read(page).unwrap(), 1000 + page.0);
+                        }
+                    })
+                })
+                .collect();
+            for thread in threads {
+                assert!(thread.join().is_ok(), "seed {seed}");
+            }
+            cold.cache.stop_readers();
+            assert_eq!(cold.cache.read_soon(&asked_for()), 0);
+        })
+        .unwrap();
+    }
+}

@@ -89,19 +89,36 @@ impl Clones {
 /// Starts a thread of the library's. When this returns, the thread has its slot, if there is one. The program's threads
 /// may be as many as there are slots and stay for ever, and they come behind it.
 fn start(env: &Arc<Inner>, name: &str, work: impl FnOnce(&Arc<Inner>) + Send + 'static) -> sync::JoinHandle<()> {
-    let has_looked = Arc::new(AtomicU32::new(0));
-    let (env, tell) = (Arc::clone(env), Arc::clone(&has_looked));
-    let thread = sync::spawn(name, move || {
+    let env = Arc::clone(env);
+    start_with(name, move || {
         let _ = env.engine.thread(); // Without one it asks again whenever it works.
-        tell.store(1, Release);
-        sync::futex_wake(&tell, 1);
-        drop(tell);
-        work(&env);
+        move || work(&env)
+    })
+}
+
+/// Starts a thread that does `first`, and then what that returns. Waits until `first` has ended, by a panic perhaps.
+fn start_with<W: FnOnce()>(name: &str, first: impl FnOnce() -> W + Send + 'static) -> sync::JoinHandle<()> {
+    let has_ended = Arc::new(AtomicU32::new(0));
+    let ended = Ended(Arc::clone(&has_ended));
+    let thread = sync::spawn(name, move || {
+        let work = first();
+        drop(ended);
+        work();
     });
-    while has_looked.load(Acquire) == 0 {
-        sync::futex_wait(&has_looked, 0, None);
+    while has_ended.load(Acquire) == 0 {
+        sync::futex_wait(&has_ended, 0, None);
     }
     thread
+}
+
+/// Dropped when a thread has done what its starter waits for, and when it has died before.
+struct Ended(Arc<AtomicU32>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.store(1, Release);
+        sync::futex_wake(&self.0, 1);
+    }
 }
 
 impl std::fmt::Debug for Environment {
@@ -278,5 +295,16 @@ impl Environment {
 
     pub(crate) fn inner(&self) -> &Arc<Inner> {
         &self.inner.handles.env
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_dies_at_once_keeps_nobody_waiting() {
+        let thread = start_with("dies", || -> fn() { panic!("before anybody was told") });
+        assert!(thread.join().is_err());
     }
 }

@@ -7,12 +7,16 @@ use ledgerstone_log::Watch;
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_recovery::Adopted;
 use ledgerstone_region::{Mutex, NumberSet, sync};
+use ledgerstone_txn::TxnError;
 
 use super::Inner;
 use crate::Error;
 
 /// How often somebody who waits for the end is told how far it is.
 const TELL_NS: u64 = 100_000_000;
+
+/// How often a thread that found no thread slot looks for one.
+const SLOT_LOOK_NS: u64 = 10_000_000;
 
 /// A transaction that was open when the process was killed or the power failed, and is rolled back since the restart.
 /// Its tables are locked until it has ended.
@@ -185,7 +189,7 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         let over = Over(rollbacks);
         let waiting = std::mem::take(&mut *rollbacks.waiting.lock());
-        let mut goes_on = self.engine.thread().is_ok(); // It has its slot since before the open returned.
+        let mut goes_on = self.has_slot_at_last();
         for (no, loser) in waiting {
             if !goes_on || rollbacks.watch.check().is_err() {
                 loser.leave();
@@ -198,6 +202,22 @@ impl Inner {
             one.has_ended.store(goes_on, Release);
         }
         drop(over);
+    }
+
+    /// Waits until there is a thread slot for this thread. It has had one since before the open returned, unless all
+    /// were taken by then. False if the thread is to end first.
+    fn has_slot_at_last(&self) -> bool {
+        loop {
+            match self.engine.thread() {
+                Ok(_) => return true,
+                Err(TxnError::TooManyThreads { .. }) if !self.engine.is_failed() => {}
+                Err(_) => return false,
+            }
+            if self.rollbacks.watch.check().is_err() {
+                return false;
+            }
+            sync::sleep_ns(SLOT_LOOK_NS);
+        }
     }
 
     /// Waits until all of that is done, and asks `see` now and then whether to go on.

@@ -8,6 +8,8 @@
 //!     table by its name, as a transaction does.
 //! V2. A transaction that reads at a snapshot finds what its snapshot shows. If the snapshot is as new as the handle,
 //!     that is what the handle knows. For an older one, the call finds the table by its name.
+//! V3. What is found by the name at a snapshot of a call is perhaps not there any more when it is locked, and another
+//!     has its name. So the call looks again, until there is nothing of that name.
 
 use std::sync::Arc;
 
@@ -18,6 +20,9 @@ use super::BytesTable;
 use super::here::TableIn;
 use crate::catalog::TableInfo;
 use crate::{Error, Isolation, Transaction};
+
+/// So often a call looks for its table by its name, which others drop and make again each time.
+const TRIES_MAX: u32 = 1000;
 
 /// A table of byte strings of an environment, for any of its transactions. Made by
 /// [`Environment::table`](crate::Environment::table).
@@ -95,11 +100,30 @@ impl EnvTable {
     fn with<T>(&self, txn: &Transaction, mut f: impl FnMut(TableIn<'_>) -> Result<T, Error>) -> Result<T, Error> {
         if self.is_known_to(txn) {
             match f(TableIn { shared: &txn.shared, info: &self.info }) {
-                Err(Error::NoSuchTable(_) | Error::TableChanged { .. }) if self.info.is_dropped() => {} // V1
+                Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if self.info.is_dropped() => {
+                    txn.shared.forget_conflict(&error); // V1
+                }
                 done => return done,
             }
         }
-        f(self.of(txn)?.here())
+        self.with_found(txn, f)
+    }
+
+    /// The same with what a transaction finds by the name now. Below serializable, this may have been dropped by the
+    /// time that it is locked.
+    #[cold]
+    #[inline(never)]
+    fn with_found<T>(&self, txn: &Transaction, mut f: impl FnMut(TableIn<'_>) -> Result<T, Error>) -> Result<T, Error> {
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            match f(self.of(txn)?.here()) {
+                Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if tries < TRIES_MAX => {
+                    txn.shared.forget_conflict(&error); // V3
+                }
+                done => return done,
+            }
+        }
     }
 
     /// As [`BytesTable::get`].

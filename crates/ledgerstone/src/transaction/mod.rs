@@ -156,7 +156,7 @@ impl Transaction {
 
     /// True if a call met a deadlock or a lock time-out: run again, the transaction may well succeed.
     pub(crate) fn had_conflict(&self) -> bool {
-        self.shared.had_conflict.load(Relaxed)
+        self.shared.conflict_count.load(Relaxed) != 0
     }
 
     /// The conflict that has rolled it back, if one has.

@@ -30,8 +30,8 @@ pub(crate) struct Shared {
     pub(super) is_doomed: AtomicBool,
     /// Nothing was asked of the transaction yet: its commit stands for all before it.
     pub(super) is_untouched: AtomicBool,
-    /// Set when a call failed in a way that another try may mend.
-    pub(super) had_conflict: AtomicBool,
+    /// Calls that failed in a way that another try may mend.
+    pub(super) conflict_count: AtomicU32,
     /// Set when a lock was not given in time.
     pub(super) had_timeout: AtomicBool,
     /// The conflict that has rolled it back, and whether there is one.
@@ -99,7 +99,7 @@ impl Shared {
             holder: AtomicU32::new(0),
             is_doomed: no(),
             is_untouched: AtomicBool::new(true),
-            had_conflict: no(),
+            conflict_count: AtomicU32::new(0),
             had_timeout: no(),
             ended_by: Mutex::new(None),
             was_ended: no(),
@@ -111,8 +111,8 @@ impl Shared {
     /// True if nothing was noted here of the transaction that the next one would have to set right. Its state is not
     /// looked at.
     pub(super) fn is_as_new(&self) -> bool {
-        let flags = [&self.refuses_writes, &self.is_doomed, &self.had_conflict, &self.had_timeout, &self.was_ended];
-        flags.iter().all(|flag| !flag.load(Relaxed))
+        let flags = [&self.refuses_writes, &self.is_doomed, &self.had_timeout, &self.was_ended];
+        self.conflict_count.load(Relaxed) == 0 && flags.iter().all(|flag| !flag.load(Relaxed))
     }
 }
 
@@ -287,6 +287,14 @@ impl Shared {
         result.map_err(|error| self.refused(state, error))
     }
 
+    /// A call failed with `error`, and what it was to do is done in another way: its caller does not hear of it.
+    #[cold]
+    pub(crate) fn forget_conflict(&self, error: &Error) {
+        if error.is_retryable() {
+            self.conflict_count.fetch_sub(1, Relaxed); // It was noted in `refused`.
+        }
+    }
+
     /// What a call answers that ended with `error`: with names in it, and after the rollback if it needs one.
     #[cold]
     fn refused(&self, state: &mut State, error: Error) -> Error {
@@ -300,7 +308,7 @@ impl Shared {
             }
         };
         if error.is_retryable() {
-            self.had_conflict.store(true, Relaxed);
+            self.conflict_count.fetch_add(1, Relaxed);
             self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
         }
         let conflict = match &error {
