@@ -11,7 +11,7 @@
 use std::path::Path;
 
 use clap::{Arg, Command};
-use ledgerstone::{Environment, Error, Transaction};
+use ledgerstone::{Environment, Error, Transaction, is_obeyed};
 
 use crate::outcome::Outcome;
 use crate::output::{Output, escaped};
@@ -71,7 +71,7 @@ pub(crate) fn run(args: &CompleteArgs, output: &Output) -> anyhow::Result<Outcom
     for Candidate { text, about } in candidates(crate::help::command(), &words, &last) {
         let is_ask = text.starts_with(':') && about.is_empty();
         // A name with control characters cannot be typed, and would end this line early.
-        if !is_ask && (text.chars().any(char::is_control) || !text.starts_with(&last)) {
+        if !is_ask && (text.chars().any(is_obeyed) || !text.starts_with(&last)) {
             continue;
         }
         let text = if is_ask { &text } else { text.get(skipped..).unwrap_or_default() };

@@ -53,7 +53,7 @@ pub struct LoadArgs {
     /// Load each database of the dump in one transaction.
     #[arg(long, conflicts_with = "batch")]
     pub one_transaction: bool,
-    /// If a key comes several times, put 4 bytes behind it: its place among its equals, from 0 on.
+    /// If a key occurs more than once, append 4 bytes to it: its place among the equal keys, counted from 0.
     #[arg(long)]
     pub number_duplicates: bool,
 }

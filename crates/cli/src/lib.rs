@@ -122,7 +122,15 @@ fn not_understood(error: clap::Error) -> ! {
     }
     // The same complaint about the same arguments, escaped: clap shows them as they are.
     let harmless = std::env::args().map(|arg| escaped(&arg));
-    parse(harmless).err().unwrap_or(error).exit()
+    let error = parse(harmless).err().unwrap_or(error);
+    if let Err(unwritten) = error.print()
+        && error.exit_code() == 0
+        && unwritten.kind() != std::io::ErrorKind::BrokenPipe
+    {
+        say_error(&outcome::message(&output::stdout_error(unwritten).into()), "io", None);
+        std::process::exit(2);
+    }
+    std::process::exit(error.exit_code())
 }
 
 /// What is wrong with a command line that ends where one of several commands has to follow.

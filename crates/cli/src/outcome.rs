@@ -71,6 +71,7 @@ pub(crate) fn error_kind(error: &Error) -> &'static str {
         Error::Corrupt { .. } => "corrupt",
         Error::AlreadyOpen { .. } => "already-open",
         Error::NotAnEnvironment { .. } => "not-an-environment",
+        Error::Disk(_) => "io",
         _ => "refused",
     }
 }
@@ -100,8 +101,13 @@ fn without_numbers(message: &str) -> String {
     plain
 }
 
+/// An error of the library passes on the source of the system's error, not that error: it is asked for its kind.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| cause.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == ErrorKind::BrokenPipe))
+    let kind_of = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
+        Some(error) => error.io_kind(),
+        None => cause.downcast_ref::<std::io::Error>().map(std::io::Error::kind),
+    };
+    error.chain().any(|cause| kind_of(cause) == Some(ErrorKind::BrokenPipe))
 }
 
 /// What to do, where the message does not say it already.

@@ -1,7 +1,7 @@
 //! Data on standard output, in one piece of buffer; notes for people on standard error.
 //!
-//! U1. Table names, keys and arguments may hold anything. No control character of theirs reaches a terminal, where it
-//!     could hide or fake what is shown: each comes out as `\xNN`, but for line ends and tabs.
+//! U1. Table names, keys and arguments may hold anything. No character of theirs that a terminal obeys reaches it,
+//!     where it could hide or fake what is shown: each comes out as `\xNN`, but for line ends and tabs.
 //! U2. In JSON, an integer beyond 2^53 - 1 is a string of its digits, and so is any other number that differs from the
 //!     double next to it. Most readers keep numbers as doubles: they would change a key without a word. It is always
 //!     so, not by a flag, because a reader that needs the flag is the one that does not know of it.
@@ -11,6 +11,7 @@ use std::fmt::Write as _;
 use std::io::{BufWriter, Write};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
+use ledgerstone::is_obeyed;
 use ledgerstone_probe::Unit;
 use ledgerstone_probe::show::quantity;
 use serde_json::Value;
@@ -136,7 +137,7 @@ pub(crate) fn json_text(value: &impl serde::Serialize) -> std::io::Result<String
     // They can only be inside of strings.
     let mut harmless = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() {
+        if is_obeyed(c) {
             let _ = write!(harmless, "\\u{:04x}", u32::from(c)); // Writing to a string cannot fail.
         } else {
             harmless.push(c);
@@ -159,15 +160,16 @@ pub(crate) fn stdout_error(error: std::io::Error) -> std::io::Error {
 
 /// Whether a terminal may see this text as it is.
 pub(crate) fn is_harmless(text: &str) -> bool {
-    // Nearly all text is settled by its bytes: 0xc2 begins the control characters from U+0080 on, and others.
-    let is_suspect = |byte: u8| (byte < b' ' && byte != b'\n' && byte != b'\t') || byte == 0x7f || byte == 0xc2;
+    // Nearly all text is settled by its bytes: 0xc2 begins the control characters from U+0080 on, 0xe2 those that turn
+    // the direction, and each begins others.
+    let is_suspect = |byte: u8| (byte < b' ' && byte != b'\n' && byte != b'\t') || matches!(byte, 0x7f | 0xc2 | 0xe2);
     if !text.bytes().any(is_suspect) {
         return true;
     }
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let is_line_end = c == '\r' && chars.peek() == Some(&'\n');
-        if c.is_control() && !matches!(c, '\n' | '\t') && !is_line_end {
+        if is_obeyed(c) && !matches!(c, '\n' | '\t') && !is_line_end {
             return false;
         }
     }
@@ -178,7 +180,7 @@ pub(crate) fn is_harmless(text: &str) -> bool {
 pub(crate) fn escaped(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
-        if c.is_control() && !matches!(c, '\n' | '\t') {
+        if is_obeyed(c) && !matches!(c, '\n' | '\t') {
             shown.push_str(&readable(c.encode_utf8(&mut [0; 4]).as_bytes()));
         } else {
             shown.push(c);

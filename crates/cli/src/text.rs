@@ -179,7 +179,7 @@ pub(crate) fn parse_count(text: &str) -> Result<u64, String> {
 /// How keys and values are written.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct TextArgs {
-    /// Read and print keys and values as hexadecimal digits. Keys that are not UTF-8 can only be written so.
+    /// Read and print keys and values as hexadecimal digits. Keys that are not UTF-8 can only be written this way.
     #[arg(long, conflicts_with = "key_type")]
     pub hex: bool,
     /// The type of the keys: text, or numbers in their order. A table that has a type for its keys needs no option.

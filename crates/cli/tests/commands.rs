@@ -32,6 +32,58 @@ fn records_are_put_read_scanned_and_deleted() {
     shell.says("get @ fruit pear", "green and yellow\n");
 }
 
+/// As with `ledgerstone dump DIR | head -1`.
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let shell = Shell::new();
+    shell.says("put @ fruit apple red", "");
+    let dir = shell.0.path().join("env").display().to_string();
+    for line in ["dump @", "--json tables @", "export @ fruit -", "scan @ fruit", "changes @", "log @", "stat @"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ledgerstone"));
+        command.args(line.split(' ').map(|word| if word == "@" { &dir } else { word })).stdout(writer);
+        let output = command.output().unwrap();
+        assert_eq!((output.status.code(), output.stderr.as_slice()), (Some(0), &b""[..]), "{line}");
+    }
+}
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    for word in ["help", "--help", "--version"] {
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_ledgerstone"));
+        let output = command.arg(word).stdout(full).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{word}: {said}");
+        assert!(said.contains("cannot write to standard output: No space left on device"), "{word}: {said}");
+    }
+}
+
+/// With characters that turn the direction, `nettxt.exe` could look like `netexe.txt`.
+#[test]
+fn characters_that_turn_the_direction_are_escaped_as_control_characters_are() {
+    let shell = Shell::new();
+    shell.says("put @ fruit a\u{202e}b c\u{2066}d", "");
+    shell.says("scan @ fruit", "a\\xe2\\x80\\xaeb\tc\\xe2\\x81\\xa6d\n");
+    shell.says("--json scan @ fruit", "{\"key\":\"a\\u202eb\",\"value\":\"c\\u2066d\"}\n");
+    assert!(shell.run("get @ a\u{202e}b c").err.contains("no table named \"a\\xe2\\x80\\xaeb\""));
+    // Other letters that begin with the same byte are shown.
+    shell.says("put @ sums euro 5\u{20ac}", "");
+    shell.says("get @ sums euro", "5\u{20ac}\n");
+}
+
+#[test]
+fn an_error_of_the_system_is_io_to_programs_whoever_met_it() {
+    let shell = Shell::new();
+    shell.says("put @ fruit apple red", "");
+    for line in ["--json dump @ -o no/such/dir", "--json dump @ -o /dev/full", "--json export @ fruit /dev/full"] {
+        let said = shell.run(line);
+        assert_eq!(said.code, 2, "{line}: {}", said.err);
+        assert!(said.err.contains("\"kind\":\"io\""), "{line}: {}", said.err);
+    }
+}
+
 #[test]
 fn any_bytes_can_be_a_key_and_a_value() {
     let shell = Shell::new();

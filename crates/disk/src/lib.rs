@@ -54,6 +54,6 @@ pub use fence::Fence;
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;
 pub use read_only::ReadOnlyDisk;
-pub use shown::{Quoted, Readable, quoted};
+pub use shown::{Quoted, Readable, is_obeyed, quoted};
 #[cfg(any(test, feature = "simulated"))]
 pub use sim::{BLOCK_BYTES, Hook, PIECE_BYTES, SimCounters, SimDisk};

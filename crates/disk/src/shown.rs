@@ -8,6 +8,17 @@
 
 use std::fmt::{self, Write};
 
+/// Whether a terminal obeys a character instead of showing it: control characters, and those that turn the direction of
+/// what follows, with which one name can look like another.
+///
+/// ```
+/// assert!(ledgerstone_disk::is_obeyed('\u{202e}') && !ledgerstone_disk::is_obeyed('Ä'));
+/// ```
+#[must_use]
+pub fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Bytes as one line of text.
 ///
 /// ```
@@ -53,7 +64,7 @@ fn show(bytes: &[u8], quote: Option<char>, f: &mut fmt::Formatter<'_>) -> fmt::R
                 '\r' => f.write_str("\\r")?,
                 '\\' => f.write_str("\\\\")?,
                 c if Some(c) == quote => write!(f, "\\{c}")?,
-                c if c.is_control() => show_bytes(c.encode_utf8(&mut [0; 4]).as_bytes(), f)?,
+                c if is_obeyed(c) => show_bytes(c.encode_utf8(&mut [0; 4]).as_bytes(), f)?,
                 c => f.write_char(c)?,
             }
         }
@@ -77,6 +88,7 @@ mod tests {
         check(b"a\tb\r\n\\\x00\xff", r"a\tb\r\n\\\x00\xff");
         check(b"\\xff", r"\\xff");
         check("\u{85}".as_bytes(), r"\xc2\x85");
+        check("txt.\u{202e}exe\u{2066}".as_bytes(), r"txt.\xe2\x80\xaeexe\xe2\x81\xa6");
     }
 
     #[test]

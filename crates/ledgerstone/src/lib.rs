@@ -147,6 +147,8 @@ pub use table::{
 pub use transaction::{Committed, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, TableTypes, TypeName, Value};
 
+#[doc(hidden)] // For the crates of this workspace.
+pub use ledgerstone_disk::is_obeyed;
 pub use ledgerstone_disk::{Quoted, Readable, SyncMethod, quoted};
 pub use ledgerstone_lock as lock;
 pub use ledgerstone_lock::{Conflict, Victim};

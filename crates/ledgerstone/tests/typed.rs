@@ -489,3 +489,31 @@ proptest! {
         });
     }
 }
+
+/// What programs store without a type of their own: lists, maps and tuples of plain things.
+#[test]
+fn plain_collections_go_by_serde_without_a_name() {
+    type Scores = Json<BTreeMap<String, Vec<(u32, f64)>>>;
+    type Settings = Postcard<HashMap<String, (Option<String>, bool, [u8; 2])>>;
+    const SCORES: TableDef<u64, Scores> = TableDef::new("scores");
+    const SETTINGS: TableDef<u64, Settings> = TableDef::new("settings");
+    let dir = tempfile::tempdir().unwrap();
+    let env = Environment::options().open(dir.path()).unwrap();
+    env.transact(|txn| {
+        let (scores, settings) = (txn.open(SCORES)?, txn.open(SETTINGS)?);
+        let ann = Json(BTreeMap::from([("ann".to_owned(), vec![(1, 0.5), (2, 0.25)])]));
+        scores.put(1, &ann)?;
+        assert_eq!(scores.get(1)?, Some(ann));
+        let colour = Postcard(HashMap::from([("colour".to_owned(), (Some("red".to_owned()), true, [1, 2]))]));
+        settings.put(1, &colour)?;
+        assert_eq!(settings.get(1)?, Some(colour));
+        Ok(())
+    })
+    .unwrap();
+    // A map is a map, and other elements are another type.
+    const HASHED: TableDef<u64, Json<HashMap<String, Vec<(u32, f64)>>>> = TableDef::new("scores");
+    const OTHERS: TableDef<u64, Json<BTreeMap<String, Vec<(u32, f32)>>>> = TableDef::new("scores");
+    assert_eq!(env.transact(|txn| txn.open(HASHED)?.count()).unwrap(), 1);
+    let said = env.transact(|txn| txn.open(OTHERS)?.count()).unwrap_err().to_string();
+    assert!(said.contains("json<map<string, list<(u32, f64)>>>"), "{said}");
+}

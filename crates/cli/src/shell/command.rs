@@ -98,8 +98,8 @@ pub const COMMANDS: &[Usage] = &[
     usage(
         ".output",
         ".output [FILE]",
-        "Write answers into a file; without FILE, or with stdout, show them again. The file is there, in place of an \
-         older one, when the next .output or the end has made it whole.",
+        "Write answers into a file; without FILE, or with stdout, show them again. The file appears, in place of an \
+         older one, at the next .output or at the end.",
     ),
     usage(
         ".mode",

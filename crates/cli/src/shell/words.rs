@@ -15,7 +15,7 @@
 //!
 //! This file knows bytes and no commands.
 
-use ledgerstone::{Quoted, quoted};
+use ledgerstone::{Quoted, is_obeyed, quoted};
 use thiserror::Error;
 
 use crate::text::from_hex;
@@ -225,7 +225,7 @@ pub fn quote(bytes: &[u8]) -> String {
 
 /// Whether a text can stand without quotes, also beside an equals sign.
 fn is_bare(text: &str) -> bool {
-    let is_plain = |c: char| !c.is_whitespace() && !c.is_control() && !matches!(c, '\'' | '"' | '\\' | '=');
+    let is_plain = |c: char| !c.is_whitespace() && !is_obeyed(c) && !matches!(c, '\'' | '"' | '\\' | '=');
     let is_typed = ["u32:", "u64:", "i64:"].iter().any(|prefix| text.starts_with(prefix));
     // At the end of a line it would be lost, but in the keys of an index.
     let has_end = text.ends_with(';') && !text.starts_with("field:");

@@ -1,5 +1,7 @@
 //! Values by way of `serde`: [`Json`] and [`Postcard`].
 
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -9,6 +11,13 @@ use super::{AsValue, DecodeError, EncodeError, TypeName, Value};
 ///
 /// The name stands for what is stored, for good. If the type changes so that it could not read what it has written,
 /// choose another name. It is not the name that Rust gives the type. So moving or renaming the type changes nothing.
+///
+/// Numbers, text, tuples, arrays, lists, sets, maps and options of named types have names already.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no name for the catalog",
+    label = "needs `impl Named for {Self}`",
+    note = "write `impl Named for ... {{ const NAME: TypeName = TypeName::Named(\"program.type\"); }}`"
+)]
 pub trait Named {
     /// The name. Put the name of your program before it: `TypeName::Named("shop.order")`.
     const NAME: TypeName;
@@ -25,6 +34,55 @@ impl<T: Named> Named for Option<T> {
 impl<T: Named> Named for &T {
     const NAME: TypeName = T::NAME;
 }
+
+impl<T: Named> Named for Box<T> {
+    const NAME: TypeName = T::NAME;
+}
+
+impl<T: Named, const N: usize> Named for [T; N] {
+    const NAME: TypeName = TypeName::Array(&T::NAME, N);
+}
+
+// The two kinds of maps are stored alike. So are the two kinds of sets, which are lists.
+impl<K: Named, V: Named, S> Named for HashMap<K, V, S> {
+    const NAME: TypeName = TypeName::Of("map", &[K::NAME, V::NAME]);
+}
+
+impl<K: Named, V: Named> Named for BTreeMap<K, V> {
+    const NAME: TypeName = TypeName::Of("map", &[K::NAME, V::NAME]);
+}
+
+impl<T: Named, S> Named for HashSet<T, S> {
+    const NAME: TypeName = TypeName::Of("list", &[T::NAME]);
+}
+
+impl<T: Named> Named for BTreeSet<T> {
+    const NAME: TypeName = TypeName::Of("list", &[T::NAME]);
+}
+
+impl Named for String {
+    const NAME: TypeName = TypeName::Named("string");
+}
+
+macro_rules! plain {
+    ($($t:ty)*) => {$(
+        impl Named for $t {
+            const NAME: TypeName = TypeName::Named(stringify!($t));
+        }
+    )*};
+}
+
+plain! { u8 u16 u32 u64 u128 i8 i16 i32 i64 i128 f32 f64 bool char }
+
+macro_rules! tuples {
+    ($($($part:ident)+),+) => {$(
+        impl<$($part: Named),+> Named for ($($part,)+) {
+            const NAME: TypeName = TypeName::Tuple(&[$($part::NAME),+]);
+        }
+    )+};
+}
+
+tuples! { A, A B, A B C, A B C D, A B C D E, A B C D E F }
 
 #[cfg(feature = "json")]
 impl Named for serde_json::Value {
@@ -204,10 +262,6 @@ mod tests {
         assert!(error.to_string().contains("missing field `cents`"), "{error}");
     }
 
-    impl Named for f64 {
-        const NAME: TypeName = TypeName::Named("f64");
-    }
-
     #[derive(Debug, serde::Serialize, serde::Deserialize)]
     enum Shape {
         Dots(Vec<Shape>),
@@ -265,7 +319,7 @@ mod tests {
 
     #[test]
     fn a_number_of_json_comes_back_to_the_bit() {
-        let number = 94.527_069_555_392_23;
+        let number: f64 = 94.527_069_555_392_23;
         let back = <Json<f64> as Value>::decode(&bytes(&Json(number)).unwrap()).unwrap();
         assert_eq!(back.0.to_bits(), number.to_bits());
     }

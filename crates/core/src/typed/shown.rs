@@ -8,7 +8,7 @@
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-use ledgerstone_disk::{Readable, quoted};
+use ledgerstone_disk::{Readable, is_obeyed, quoted};
 use ledgerstone_page::Hex;
 
 use super::Key;
@@ -30,9 +30,7 @@ pub fn shown(type_name: Option<&str>, key: &[u8]) -> String {
     }
     out.clear();
     match std::str::from_utf8(key) {
-        Ok(text) if text.chars().all(|c| !c.is_control() || matches!(c, '\t' | '\n' | '\r')) => {
-            show_text(text, &mut out)
-        }
+        Ok(text) if text.chars().all(|c| !is_obeyed(c) || matches!(c, '\t' | '\n' | '\r')) => show_text(text, &mut out),
         _ => show_bytes(key, &mut out),
     }
     out
@@ -211,7 +209,7 @@ mod tests {
         #[test]
         fn a_key_is_one_line(name in "[(\\[]{0,99}[a-z0-9()<>, \\[\\];]{0,20}[)\\]]{0,99}", key: Vec<u8>) {
             let text = shown(Some(&name), &key);
-            proptest::prop_assert!(!text.is_empty() && !text.chars().any(char::is_control));
+            proptest::prop_assert!(!text.is_empty() && !text.chars().any(is_obeyed));
         }
     }
 }

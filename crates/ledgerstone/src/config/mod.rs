@@ -504,8 +504,9 @@ settings! {
         setter: feed_log_bytes_max(bytes: u64) => bytes,
     }
 
-    /// Directory to which segments of the log are copied before they are given up, as seen from the environment's
-    /// directory, and outside of it; empty: none. Each environment needs its own.
+    /// The directory to which segments of the log are copied before they are deleted. A relative path begins at the
+    /// environment's directory, and the place must be outside of it. Empty: no archive. Each environment needs a
+    /// directory of its own.
     archive_dir: String {
         default: String::new(),
         unit: Count,
@@ -514,9 +515,10 @@ settings! {
         setter: archive_dir(directory: impl AsRef<std::path::Path>) => directory.as_ref().to_string_lossy().into_owned(),
     }
 
-    /// How much log of interrupted transactions is undone before an open returns. Of what is beyond that, the largest
-    /// transactions are rolled back afterwards, in the background, and keep the tables that they changed locked until
-    /// then. With 0 all are, but for those that made, dropped or changed tables, or wrote large values.
+    /// How much log of interrupted transactions is undone before an open returns. If there is more, the largest
+    /// transactions are rolled back afterwards, in the background. Until then they keep the tables that they changed
+    /// locked. 0 leaves all of them to the background, except those that made, dropped or changed tables, or wrote
+    /// large values.
     restart_undo_bytes: u64 {
         default: 64 << 20,
         unit: Bytes,
@@ -534,7 +536,7 @@ settings! {
         setter: redo_worker_count(count: u32) => count,
     }
 
-    /// Pages that the data file may ever have; no memory or address space is taken for those that it does not have.
+    /// The most pages that the data file may have. Pages that it does not have yet take no memory and no address space.
     page_count_max: u64 {
         default: 1 << 31,
         unit: Count,

@@ -1,6 +1,6 @@
 //! The prepared transactions of an environment that are not decided (D1 to D3 in `transaction/prepared.rs`).
 
-use ledgerstone_disk::quoted;
+use ledgerstone_disk::{is_obeyed, quoted};
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Hex, Lsn, TableId, Xid};
 use ledgerstone_recovery::InDoubt as Found;
@@ -126,7 +126,7 @@ impl Undecided {
 /// Bytes for a message: as text if they are some, else hexadecimal.
 pub(crate) fn printable(id: &[u8]) -> String {
     match std::str::from_utf8(id) {
-        Ok(text) if !text.chars().any(char::is_control) => quoted(text).to_string(),
+        Ok(text) if !text.chars().any(is_obeyed) => quoted(text).to_string(),
         _ => format!("0x{}", Hex(id)),
     }
 }
