@@ -115,7 +115,8 @@ impl MakeRoom {
 /// When the housekeeper sleeps until it is woken: a program that does nothing wakes no processor.
 ///
 /// What it looks for follows from changes, which the log has, or is asked for by the bell. A log that nobody makes
-/// durable wakes it when a quarter of its buffer is full.
+/// durable wakes it when a quarter of its buffer is full. A transaction that finds the disk full changes nothing, and
+/// rings.
 #[derive(Debug)]
 struct Idle {
     tail: Lsn,
@@ -127,7 +128,7 @@ struct Idle {
 impl Idle {
     /// After so many rounds without a change.
     const ROUNDS: u32 = 20;
-    /// It looks all the same from time to time: whoever finds the disk full has changed nothing.
+    /// It looks all the same from time to time, should it not be woken.
     const SLEEP_NS: u64 = 10_000_000_000;
 
     fn new() -> Idle {
@@ -150,8 +151,11 @@ impl Idle {
         Idle::SLEEP_NS
     }
 
-    fn wake(&mut self, env: &Inner) {
+    fn wake(&mut self, env: &Inner, is_rung: bool) {
         env.engine().log.forget_waker(self.tail, &mut self.hung);
+        if is_rung {
+            self.round_count = 0;
+        }
     }
 }
 
@@ -163,7 +167,7 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
     loop {
         let sleep_ns = idle.sleep_ns(env);
         let asked = env.bell().wait(sleep_ns);
-        idle.wake(env);
+        idle.wake(env, asked.is_rung);
         if env.engine().is_failed() {
             // The log may have failed by itself: those who wait for locks learn of it here.
             env.engine().fail(&env.engine().why_failed());

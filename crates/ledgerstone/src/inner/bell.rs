@@ -19,6 +19,8 @@ const LOOK: u32 = 4;
 pub(crate) struct Asked {
     pub stop: bool,
     pub reclaim: bool,
+    /// It was woken, for whatever reason.
+    pub is_rung: bool,
 }
 
 /// The words by which the housekeeper is told what to do, and the others to stop.
@@ -38,6 +40,11 @@ impl Bell {
 
     pub(crate) fn reclaim(&self) {
         self.ring(RECLAIM);
+    }
+
+    /// Somebody has met what the housekeeper may mend.
+    pub(crate) fn look(&self) {
+        self.ring(LOOK);
     }
 
     pub(crate) fn stop(&self) {
@@ -64,7 +71,7 @@ impl Bell {
             sync::futex_wait(&self.word[0], 0, Some(ns));
         }
         let asked = self.word[0].fetch_and(STOP, AcqRel);
-        Asked { stop: asked & STOP != 0, reclaim: asked & RECLAIM != 0 }
+        Asked { stop: asked & STOP != 0, reclaim: asked & RECLAIM != 0, is_rung: asked != 0 }
     }
 }
 

@@ -311,6 +311,9 @@ impl Shared {
             self.conflict_count.fetch_add(1, Relaxed);
             self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
         }
+        if matches!(error, Error::ReadOnly { .. }) {
+            self.env.bell().look(); // The disk may be full of log.
+        }
         let conflict = match &error {
             Error::Deadlock { cycle, transactions } => {
                 Some(Error::Deadlock { cycle: cycle.clone(), transactions: transactions.clone() })
