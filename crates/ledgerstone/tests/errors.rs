@@ -219,6 +219,7 @@ fn an_error_of_the_system_keeps_its_kind() {
     let call = Error::of_io("write", std::path::Path::new("shop/data"), &io::Error::from_raw_os_error(24));
     assert_eq!(number_of(&call), Some(24), "{call:?}");
     assert_eq!(number_of(&of(DiskErrorKind::ShortRead)), None, "the system has no number for it");
+    assert_eq!(number_of(&of(DiskErrorKind::NotFound)), None, "the kind says it all");
 
     let (_dir, env) = environment();
     let refused = env.transact_with(TransactionOptions { read_only: true, ..Default::default() }, |txn| {

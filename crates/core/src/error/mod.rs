@@ -657,8 +657,8 @@ pub enum Error {
         /// Operation and record.
         what: String,
     },
-    /// A file could not be read or written. The message names the file and what was attempted. If the system gave an
-    /// error number, `source()` is an [`io::Error`] with that number.
+    /// A file could not be read or written. The message names the file and what was attempted. `source()` is an
+    /// [`io::Error`] with the system's error number, where the kind does not say it all: a missing file has none.
     #[error(transparent)]
     Disk(io::Error),
     /// The memory for cache and tables could not be reserved.
