@@ -511,8 +511,10 @@ fn plain_collections_go_by_serde_without_a_name() {
     })
     .unwrap();
     // A map is a map, and other elements are another type.
-    const HASHED: TableDef<u64, Json<HashMap<String, Vec<(u32, f64)>>>> = TableDef::new("scores");
-    const OTHERS: TableDef<u64, Json<BTreeMap<String, Vec<(u32, f32)>>>> = TableDef::new("scores");
+    type Hashed = Json<HashMap<String, Vec<(u32, f64)>>>;
+    type Others = Json<BTreeMap<String, Vec<(u32, f32)>>>;
+    const HASHED: TableDef<u64, Hashed> = TableDef::new("scores");
+    const OTHERS: TableDef<u64, Others> = TableDef::new("scores");
     assert_eq!(env.transact(|txn| txn.open(HASHED)?.count()).unwrap(), 1);
     let said = env.transact(|txn| txn.open(OTHERS)?.count()).unwrap_err().to_string();
     assert!(said.contains("json<map<string, list<(u32, f64)>>>"), "{said}");
