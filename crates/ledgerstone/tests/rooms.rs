@@ -97,7 +97,9 @@ fn ordered_maps_are_those_of_region() {
             let text = ["tests", "conformance"]
                 .iter()
                 .fold(text.as_str(), |text, tests| text.split(&format!("\nmod {tests} {{")).next().unwrap_or_default());
-            if !is_of_tests && file != "region/src/ordered.rs" && text.contains("BTree") {
+            // The one is what they are made of, and the other names those that programs store.
+            let is_apart = ["region/src/ordered.rs", "core/src/typed/by_serde.rs"].contains(&&*file);
+            if !is_of_tests && !is_apart && text.contains("BTree") {
                 wrong.push(file);
             }
         }

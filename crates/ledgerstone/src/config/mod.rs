@@ -517,8 +517,8 @@ settings! {
 
     /// How much log of interrupted transactions is undone before an open returns. If there is more, the largest
     /// transactions are rolled back afterwards, in the background. Until then they keep the tables that they changed
-    /// locked. 0 leaves all of them to the background, except those that made, dropped or changed tables, or wrote
-    /// large values.
+    /// locked. With 0 all of them are left to the background, except those that made, dropped or changed tables, or
+    /// wrote large values.
     restart_undo_bytes: u64 {
         default: 64 << 20,
         unit: Bytes,
