@@ -39,18 +39,36 @@ fn habits_from_sqlite_s_shell_are_understood() {
     let said = place.shell(
         ".output out\ntables\n.output stdout\ntables\n.import --csv --skip 1 cities cities\n.import -csv cities more\n\
          scan cities keys\ncount more\n.import --skip 2 cities less --csv\n.import --csv --skip 1 cities less --columns a,b\n\
-         put more a 1; put more b 2\nput more a '1'; put more b 2\nget more Bern --raw; get more Rome\nbegin; commit\n\
          index cities i field:1:; unique\n.output 'stdout'\ntables\n",
     );
-    let one = "error usage: there is one command a line: write what follows the ; on a line of its own";
     let names = "error usage: the first line names the columns, and every other is a row: leave --skip out, or say \
                  --skip 1 without --columns";
-    let wanted =
-        ["ok", "ok", "ok 0", "ok", "ok", "ok 4 Bern Oslo Parma Rome", "ok 4", names, names, one, one, one, one];
+    let wanted = ["ok", "ok", "ok 0", "ok", "ok", "ok 4 Bern Oslo Parma Rome", "ok 4", names, names];
     assert_eq!(said.lines[..wanted.len()], wanted.map(str::to_owned), "{}", said.err);
     assert_eq!(said.lines[wanted.len()..], ["ok", "ok"], "{}", said.err);
     let file = |name: &str| std::fs::read_to_string(place.0.path().join(name)).unwrap();
     assert_eq!((file("out"), file("stdout")), ("ok 0\n".into(), "ok 2 cities more\n".into()));
+}
+
+/// They are answered one by one, as if each had a line of its own.
+#[test]
+fn a_line_may_have_several_commands() {
+    let place = Place::new();
+    std::fs::write(place.0.path().join("more"), "put t f 6; get t f; nonsense; get t f;\n").unwrap();
+    let said = place.shell(
+        "create t; begin; put t a 1; commit\nget t a --raw; get t none; put; count t ;\nput t b '1; 2\n3'; get t b; count\n\
+         @x begin x; begin y; @x put t c 1; @y put t c 2; commit x; wait y; abort y; count t\n.read more; count t\n\
+         put t q 1; get t 'open\n",
+    );
+    let wanted = [
+        &["ok"; 4][..],
+        &["1", "ok", "none", "error usage: TABLE is missing; write: put TABLE KEY VALUE", "ok 1"],
+        &["ok", "ok \"1; 2\\n3\"", "error usage: TABLE is missing; write: count TABLE"],
+        &["ok", "ok", "ok", "waiting for x", "ok", "ok", "ok", "ok 3"],
+        &["ok", "ok 6", "error usage: there is no command \"nonsense\"; help lists them", "ok 6", "ok 4"],
+        &["ok", "error usage: the quote opened at letter 8 is never closed"],
+    ];
+    assert_eq!(said.lines, wanted.concat(), "{}", said.err);
 }
 
 /// A change is a line in which every part ends where one sees it: the same in the shell as outside.

@@ -13,7 +13,7 @@ use thiserror::Error;
 
 use super::answer::Mode;
 use super::outer;
-use super::words::{Quotes, SEVERAL, Word, WordError, split};
+use super::words::{Word, WordError, assert_quotes_agree, commands, split};
 
 /// A command with how it is used and what it does. `help`, completion and the guide come from this table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -251,9 +251,6 @@ pub enum ParseError {
         /// How it is written.
         usage: &'static str,
     },
-    /// Something behind a `;` that does not end the line.
-    #[error("{}", SEVERAL)]
-    Several,
     /// A name, a number or a time that is none.
     #[error("{what}")]
     Value {
@@ -262,24 +259,12 @@ pub enum ParseError {
     },
 }
 
-/// Understands a line; `None` for a blank line or a comment.
+/// Understands a command, one of [`commands`](super::words::commands); `None` for a blank one or a comment.
 ///
 /// # Errors
 /// See [`ParseError`].
-pub fn parse(line: &str) -> Result<Option<Line>, ParseError> {
-    let mut words = split(line)?;
-    drop_semicolon(&mut words);
-    let is_several = words.iter().rev().skip(1).any(|word| word.is_bare && ends_in_semicolon(&word.bytes));
-    parse_words(words).map_err(|error| if is_several { ParseError::Several } else { error })
-}
-
-/// Whether a word looks like the end of a command. The keys of an index may end so, too.
-pub(super) fn ends_in_semicolon(word: &[u8]) -> bool {
-    word.ends_with(b";") && !word.starts_with(b"field:")
-}
-
-fn parse_words(words: Vec<Word>) -> Result<Option<Line>, ParseError> {
-    let mut words = words.into_iter();
+pub fn parse(command_text: &str) -> Result<Option<Line>, ParseError> {
+    let mut words = split(command_text)?.into_iter();
     let Some(mut first) = words.next() else { return Ok(None) };
     let mut at = None;
     if first.is_bare
@@ -319,15 +304,6 @@ fn is_as_outside(name: &str, words: &[Word]) -> bool {
     let is_option = |word: &Word| word.is_bare && word.bytes.len() > 2 && word.bytes.starts_with(b"--");
     let is_of_index = |word: &Word| word.is_bare && outer::INDEX_COMMANDS.iter().any(|of| of.as_bytes() == word.bytes);
     words.iter().any(is_option) || name == "index" && words.first().is_some_and(is_of_index)
-}
-
-/// One `;` at the end of a line means nothing, but where an index is by fields that it separates. Quotes keep one.
-fn drop_semicolon(words: &mut [Word]) {
-    if let Some(last) = words.last_mut().filter(|word| word.is_bare && ends_in_semicolon(&word.bytes))
-        && last.bytes.len() > 1
-    {
-        last.bytes.pop();
-    }
 }
 
 fn command(name: &str, rest: &mut Rest) -> Result<Command, ParseError> {
@@ -571,15 +547,10 @@ pub fn exercise(text: &str) {
             assert!(matches!(again.as_deref(), Ok([back]) if back.bytes == word.bytes), "{word:?}: {again:?}");
         }
     }
-    if let Err(error) = parse(text) {
+    for error in commands(text).into_iter().filter_map(|command| parse(command).err()) {
         assert!(!error.to_string().is_empty());
     }
-    let is_open = Quotes::default().is_open_after(text);
-    match split(text) {
-        Ok(_) => assert!(!is_open, "{text:?}"),
-        Err(WordError::Open(_)) => assert!(is_open, "{text:?}"),
-        Err(_) => {} // It may be open behind what is wrong.
-    }
+    assert_quotes_agree(text);
 }
 
 #[cfg(test)]
@@ -629,8 +600,7 @@ mod tests {
         assert_eq!(command_of(".output stdout"), Command::Output(None));
         assert_eq!(command_of(".output 'stdout'"), Command::Output(Some("stdout".into())));
         assert_eq!(command_of(".quit"), Command::Quit);
-        assert_eq!(command_of(".tables ;"), Command::Data(Data::Tables));
-        assert_eq!(command_of("@a commit;"), Command::Commit(None));
+        assert_eq!(command_of("@a commit"), Command::Commit(None));
         assert_eq!(parse("  # nothing"), Ok(None));
         assert_eq!(parse(""), Ok(None));
     }
@@ -645,9 +615,6 @@ mod tests {
         check("put t k", "VALUE is missing; write: put TABLE KEY VALUE");
         check("get t k k", "\"k\" is not understood");
         check("scan t limit many", "not a number");
-        for several in ["put t a 1; put t b 2", "get t a ; get t b", "begin; put t a 1", "put t a '1'; put t b 2"] {
-            check(several, "one command a line: write what follows the ; on a line of its own");
-        }
         check("scan t prefix a from b", "prefix goes without");
         check("index t i somewhere", "does not say what to index by");
         check("lookup t i is a from b", "is goes without");

@@ -10,9 +10,10 @@
 //! | edit lines | `terminal` |
 //!
 //! From a pipe each command is answered by exactly one line, in order (modes `plain` and `json`); blank lines and
-//! comments have no answer. A command is one line, or more where a quote is open at the end of a line. A command of
-//! the command line prints its data first, as it does there. It goes on after an error, and the exit code says whether
-//! there was one: 0 none, 1 some command failed, 2 the shell itself could not go on.
+//! comments have no answer. A line has one command, or several with a `;` between them. A quote that is open at its end
+//! goes on in the next. A command of the command line prints its data first, as it does there. The shell goes on after
+//! an error, and the exit code says whether there was one: 0 none, 1 some command failed, 2 the shell itself could not
+//! go on.
 
 mod answer;
 pub mod command;
@@ -78,7 +79,7 @@ fn run_line(session: &mut Session, line: command::Line, output: &Output) -> Next
     }
 }
 
-/// The lines of one command: a quote that is open at the end of a line goes on in the next.
+/// Lines that belong together: a quote that is open at the end of a line goes on in the next.
 struct Gathered {
     bytes: Vec<u8>,
     line_count: u64,
@@ -86,7 +87,7 @@ struct Gathered {
     is_open: bool,
 }
 
-/// The next command; `None` at the end of the input.
+/// The next line, with those that belong to it; `None` at the end of the input.
 ///
 /// # Errors
 /// What cannot be read, and a command that is too long: where its quotes end is not known, so what follows could be a
@@ -107,15 +108,27 @@ fn gather<R: BufRead>(lines: &mut Lines<R>) -> anyhow::Result<Option<Gathered>> 
 }
 
 impl Gathered {
-    fn parse(self) -> Result<Option<command::Line>, String> {
-        let behind = self.line_count - 1;
-        let text = String::from_utf8(self.bytes).map_err(|_| "the line is not UTF-8; write bytes as x'00ff'")?;
-        command::parse(&text).map_err(|error| match (self.is_open, behind) {
-            (false, _) | (true, 0) => error.to_string(),
-            (true, 1) => format!("{error}; the line behind it was not run"),
-            (true, _) => format!("{error}; the {behind} lines behind it were not run"),
-        })
+    /// What is said of the lines behind an open quote goes to the command that the quote is in, the last one.
+    fn parse(self) -> Vec<Result<command::Line, String>> {
+        let Ok(text) = String::from_utf8(self.bytes) else {
+            return vec![Err("the line is not UTF-8; write bytes as x'00ff'".to_owned())];
+        };
+        let mut parsed: Vec<_> = parse_all(&text).collect();
+        if let Some(Err(error)) = parsed.last_mut().filter(|_| self.is_open) {
+            match self.line_count - 1 {
+                0 => {}
+                1 => *error += "; the line behind it was not run",
+                behind => *error += &format!("; the {behind} lines behind it were not run"),
+            }
+        }
+        parsed
     }
+}
+
+/// The commands of a line, or what is wrong with each.
+fn parse_all(line: &str) -> impl Iterator<Item = Result<command::Line, String>> {
+    let parsed = words::commands(line).into_iter().map(command::parse);
+    parsed.filter_map(|parsed| parsed.map_err(|error| error.to_string()).transpose())
 }
 
 /// Answers command by command.
@@ -123,33 +136,31 @@ fn pipe(session: &mut Session, input: impl Read, output: &Output, depth: u32) ->
     let mut lines = Lines::new(BufReader::with_capacity(1 << 16, input), LINE_BYTES_MAX);
     let mut piped = Piped { had_error: false, has_quit: false };
     while let Some(gathered) = gather(&mut lines)? {
-        let parsed = gathered.parse();
-        let (shown, is_error) = match parsed {
-            Ok(None) => continue,
-            Ok(Some(line)) => match run_line(session, line, output) {
-                Next::Print(shown, is_error) => (shown, is_error),
-                Next::Interrupted(shown) => {
+        for parsed in gathered.parse() {
+            let (shown, is_error) = match parsed.map(|line| run_line(session, line, output)) {
+                Ok(Next::Print(shown, is_error)) => (shown, is_error),
+                Ok(Next::Interrupted(shown)) => {
                     session.print(&shown, output)?;
                     return Err(Interrupted("in a command; those behind it were not run".into()).into());
                 }
-                Next::Read(file) => {
+                Ok(Next::Read(file)) => {
                     let read = read(session, &file, output, depth)?;
                     piped.had_error |= read.had_error;
                     piped.has_quit = read.has_quit;
                     if piped.has_quit {
-                        break;
+                        return Ok(piped);
                     }
                     continue;
                 }
-                Next::Outer(..) | Next::Quit => {
+                Ok(Next::Outer(..) | Next::Quit) => {
                     piped.has_quit = true;
-                    break;
+                    return Ok(piped);
                 }
-            },
-            Err(what) => (Answer::usage(what).show(session.mode, None).into(), true),
-        };
-        piped.had_error |= is_error;
-        session.print(&shown, output)?;
+                Err(what) => (Answer::usage(what).show(session.mode, None).into(), true),
+            };
+            piped.had_error |= is_error;
+            session.print(&shown, output)?;
+        }
     }
     Ok(piped)
 }

@@ -17,9 +17,8 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
 
 use super::answer::Answer;
-use super::command::{COMMANDS, OuterWord, ends_in_semicolon};
+use super::command::{COMMANDS, OuterWord};
 use super::session::{Next, Session};
-use super::words::SEVERAL;
 use super::worker::Job;
 use crate::args::{Args, Command};
 use crate::interrupt::{self, Interrupted};
@@ -133,10 +132,7 @@ fn run_heeding(
     let name = words.first().map_or("", |name| without_dot(&name.text));
     let is_import = words.first().is_some_and(|name| name.text == ".import");
     let words = &if is_import { sqlite_import(words)? } else { words.to_vec() };
-    let mut args = parse(line(session, words), name).map_err(|refused| match is_several(words) {
-        true => Answer::usage(SEVERAL),
-        false => refused,
-    })?;
+    let mut args = parse(line(session, words), name)?;
     args.json |= session.is_json();
     args.quiet |= output.is_quiet;
     match &mut args.command {
@@ -208,11 +204,6 @@ fn parse(line: Vec<OsString>, name: &str) -> Result<Args, Answer> {
         let text = lines.collect::<Vec<_>>().join(" ");
         Answer::usage(text.strip_prefix("error: ").unwrap_or(&text))
     })
-}
-
-/// Whether a command ends before the last word.
-fn is_several(words: &[OuterWord]) -> bool {
-    words.iter().rev().skip(1).any(|word| !word.is_quoted && ends_in_semicolon(word.text.as_bytes()))
 }
 
 /// The options that sqlite3's `.import` has, as ours. The first line names the columns here, so it is not a row, with

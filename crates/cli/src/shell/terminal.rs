@@ -1,5 +1,6 @@
 //! The shell at a terminal: lines edited, kept as history and completed; late answers printed above the prompt.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
@@ -12,10 +13,10 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Config, Context, Editor, ExternalPrinter, Helper};
 
 use super::answer::{Answer, Mode};
-use super::command::{COMMANDS, parse};
+use super::command::COMMANDS;
 use super::outer;
 use super::session::{Next, Session};
-use super::words::{Quotes, quote};
+use super::words::{Quotes, commands, quote};
 use crate::interrupt::{self, Interrupted};
 use crate::output::{Output, escaped};
 
@@ -62,24 +63,35 @@ pub(super) fn run(session: &mut Session, output: &Output) -> anyhow::Result<()> 
             output.note(format_args!("the history is not kept in {}: {error}", file.display()));
             history = None;
         }
-        let shown = match parse(&line) {
-            Ok(None) => continue,
-            Ok(Some(line)) => match super::run_line(session, line, output) {
-                Next::Print(shown, _) | Next::Interrupted(shown) => shown,
-                Next::Read(file) => match super::read(session, &file, output, 0) {
-                    Ok(piped) if piped.has_quit => break,
-                    Ok(_) => continue,
-                    Err(error) if error.is::<Interrupted>() => continue,
-                    Err(error) => return Err(error),
-                },
-                Next::Outer(..) | Next::Quit => break,
-            },
-            Err(error) => Answer::usage(error).show(session.mode, None).into(),
-        };
-        session.print(&shown, output)?;
+        if run_typed(session, &line, output)?.is_break() {
+            break;
+        }
     }
     session.printer = None;
     Ok(())
+}
+
+/// Runs the commands of a line, up to one that Ctrl-C stops. Breaks where the shell is left.
+fn run_typed(session: &mut Session, line: &str, output: &Output) -> anyhow::Result<ControlFlow<()>> {
+    for parsed in super::parse_all(line) {
+        let shown = match parsed.map(|line| super::run_line(session, line, output)) {
+            Ok(Next::Print(shown, _)) => shown,
+            Ok(Next::Interrupted(shown)) => {
+                session.print(&shown, output)?;
+                break;
+            }
+            Ok(Next::Read(file)) => match super::read(session, &file, output, 0) {
+                Ok(piped) if piped.has_quit => return Ok(ControlFlow::Break(())),
+                Ok(_) => continue,
+                Err(error) if error.is::<Interrupted>() => break,
+                Err(error) => return Err(error),
+            },
+            Ok(Next::Outer(..) | Next::Quit) => return Ok(ControlFlow::Break(())),
+            Err(what) => Answer::usage(what).show(session.mode, None).into(),
+        };
+        session.print(&shown, output)?;
+    }
+    Ok(ControlFlow::Continue(()))
 }
 
 /// Where the freedesktop.org specification puts what a program wants to keep.
@@ -99,8 +111,9 @@ impl Words {
     /// Where the word at `at` begins, and what it could become.
     fn candidates(&self, line: &str, at: usize) -> (usize, Vec<String>) {
         let before = line.get(..at).unwrap_or(line);
+        let begin = before.len() - commands(before).last().map_or(0, |last| last.len());
         let start = before.rfind(char::is_whitespace).map_or(0, |blank| blank + 1);
-        let (word, earlier) = (&before[start..], before[..start].split_whitespace().collect::<Vec<_>>());
+        let (word, earlier) = (&before[start..], before[begin..start].split_whitespace().collect::<Vec<_>>());
         let matching =
             |words: &mut dyn Iterator<Item = String>| words.filter(|known| known.starts_with(word)).collect();
         let command: Vec<&str> = earlier.into_iter().filter(|word| !word.starts_with('@')).collect();
@@ -172,5 +185,6 @@ mod tests {
         check("commit ", 7, &["a", "b"]);
         check("scan accounts r", 14, &["reverse"]);
         check(".mode j", 6, &["json"]);
+        check("begin; get ac", 11, &["accounts"]);
     }
 }

@@ -7,11 +7,12 @@
 //! x'00ff'     bytes in hexadecimal digits
 //! u32:7  u64:7  i64:-7    a number as bytes whose order is the numbers' order, as typed tables store keys
 //! # to the end of the line is a comment, where a word could begin
-//! ;           at the end of the line, means nothing
+//! ;           ends a command, before a blank or the end of the line
 //! ```
 //! Q1. What [`quote`] writes, [`split`] reads back as one word with the same bytes.
 //! Q2. A keyword is a bare word: a table named `from` is written `'from'` where a keyword could stand.
 //! Q3. A quote that is open at the end of a line goes on in the next one, wherever lines come from.
+//! Q4. In `field:1:;` the `;` is what separates the fields of a value, and ends nothing.
 //!
 //! This file knows bytes and no commands.
 
@@ -31,9 +32,6 @@ pub struct Word {
     pub is_text: bool,
 }
 
-/// What is said where a line has several commands.
-pub(super) const SEVERAL: &str = "there is one command a line: write what follows the ; on a line of its own";
-
 /// Why a line cannot be taken apart.
 #[derive(Debug, Error, PartialEq, Eq)]
 #[non_exhaustive]
@@ -44,9 +42,6 @@ pub enum WordError {
     /// Something other than a blank follows a closing quote.
     #[error("put a blank after the quote that closes at letter {0}")]
     NoBlank(usize),
-    /// A `;` follows a closing quote, and something follows that.
-    #[error("{}", SEVERAL)]
-    Several,
     /// A backslash in double quotes followed by something that has no meaning there.
     #[error("\\{0} means nothing in double quotes; write \\\\ for a backslash")]
     Escape(String),
@@ -55,7 +50,33 @@ pub enum WordError {
     Typed(String),
 }
 
-/// Takes a line apart.
+/// The commands of a line, which end with `;` (Q4). What is wrong in one leaves the others as they are.
+#[must_use]
+pub fn commands(line: &str) -> Vec<&str> {
+    let (mut commands, mut start, mut word, mut at) = (Vec::new(), 0, 0, At::Between);
+    for (no, letter) in line.char_indices() {
+        let is_last = || line[no + letter.len_utf8()..].chars().next().is_none_or(char::is_whitespace);
+        if letter == ';' && at.is_outside() && is_last() && !is_separated_by(&line[word..no]) {
+            commands.push(&line[start..no]);
+            (start, at) = (no + 1, At::Between);
+            continue;
+        }
+        if at == At::Between {
+            word = no;
+        }
+        at = at.behind(letter);
+    }
+    commands.push(&line[start..]);
+    commands
+}
+
+/// Whether the next letter is what separates fields (Q4).
+fn is_separated_by(word: &str) -> bool {
+    let number = word.strip_prefix("field:").and_then(|rest| rest.strip_suffix(':'));
+    number.is_some_and(|number| !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()))
+}
+
+/// Takes a command apart.
 ///
 /// # Errors
 /// See [`WordError`].
@@ -68,18 +89,14 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
         }
         let (quote_at, is_hex) = match letters.get(at..) {
             None | Some([] | ['#', ..]) => return Ok(words),
-            Some(rest) if is_end(rest) => return Ok(words),
             Some(['x' | 'X', '\'', ..]) => (at + 1, true),
             _ => (at, false),
         };
         match letters[quote_at] {
             quote @ ('\'' | '"') => {
                 let (bytes, end) = read_quoted(&letters, quote_at, quote)?;
-                if letters.get(end).is_some_and(|c| !c.is_whitespace()) && !is_end(&letters[end..]) {
-                    return Err(match letters[end..] {
-                        [';', blank, ..] if blank.is_whitespace() => WordError::Several,
-                        _ => WordError::NoBlank(end),
-                    });
+                if letters.get(end).is_some_and(|c| !c.is_whitespace()) {
+                    return Err(WordError::NoBlank(end));
                 }
                 let bytes =
                     if is_hex { from_hex(&String::from_utf8_lossy(&bytes)).map_err(WordError::Typed)? } else { bytes };
@@ -93,11 +110,6 @@ pub fn split(line: &str) -> Result<Vec<Word>, WordError> {
             }
         }
     }
-}
-
-/// Whether the rest of a line is the `;` that ends it.
-fn is_end(rest: &[char]) -> bool {
-    matches!(rest, [';', rest @ ..] if rest.iter().all(|c| c.is_whitespace()))
 }
 
 /// Whether a quote is open at the end of a line, so that the next line belongs to the same command.
@@ -124,28 +136,51 @@ enum At {
     Escape,
 }
 
+impl At {
+    fn is_outside(self) -> bool {
+        matches!(self, At::Between | At::X | At::Bare)
+    }
+
+    fn behind(self, letter: char) -> At {
+        match (self, letter) {
+            (At::Comment, _) => At::Comment,
+            (At::Escape, _) => At::Quoted('"'),
+            (At::Quoted('"'), '\\') => At::Escape,
+            (At::Quoted(quote), letter) if letter == quote => At::Bare,
+            (At::Quoted(quote), _) => At::Quoted(quote),
+            (At::Between | At::X, '\'') | (At::Between, '"') => At::Quoted(letter),
+            (At::Between, '#') => At::Comment,
+            (At::Between, 'x' | 'X') => At::X,
+            (At::Between | At::X | At::Bare, letter) if letter.is_whitespace() => At::Between,
+            (At::Between | At::X | At::Bare, _) => At::Bare,
+        }
+    }
+}
+
 impl Quotes {
     /// Takes the next line; whether a quote is open behind it.
     pub fn is_open_after(&mut self, line: &str) -> bool {
-        for letter in line.chars() {
-            self.at = match (self.at, letter) {
-                (At::Comment, _) => At::Comment,
-                (At::Escape, _) => At::Quoted('"'),
-                (At::Quoted('"'), '\\') => At::Escape,
-                (At::Quoted(quote), letter) if letter == quote => At::Bare,
-                (At::Quoted(quote), _) => At::Quoted(quote),
-                (At::Between | At::X, '\'') | (At::Between, '"') => At::Quoted(letter),
-                (At::Between, '#') => At::Comment,
-                (At::Between, 'x' | 'X') => At::X,
-                (At::Between | At::X | At::Bare, letter) if letter.is_whitespace() => At::Between,
-                (At::Between | At::X | At::Bare, _) => At::Bare,
-            };
-        }
+        self.at = line.chars().fold(self.at, At::behind);
         let is_open = matches!(self.at, At::Quoted(_) | At::Escape);
         if !is_open {
             self.at = At::Between;
         }
         is_open
+    }
+}
+
+/// That [`Quotes`] and [`split`] say the same of the last command of a line, and nothing is open in the others.
+pub(super) fn assert_quotes_agree(line: &str) {
+    let mut commands = commands(line);
+    let last = commands.pop().unwrap_or_default();
+    let is_open = Quotes::default().is_open_after(line);
+    match split(last) {
+        Ok(_) => assert!(!is_open, "{line:?}"),
+        Err(WordError::Open(_)) => assert!(is_open, "{line:?}"),
+        Err(_) => {} // It may be open behind what is wrong.
+    }
+    for before in commands {
+        assert!(!matches!(split(before), Err(WordError::Open(_))), "{before:?} in {line:?}");
     }
 }
 
@@ -227,8 +262,7 @@ pub fn quote(bytes: &[u8]) -> String {
 fn is_bare(text: &str) -> bool {
     let is_plain = |c: char| !c.is_whitespace() && !is_obeyed(c) && !matches!(c, '\'' | '"' | '\\' | '=');
     let is_typed = ["u32:", "u64:", "i64:"].iter().any(|prefix| text.starts_with(prefix));
-    // At the end of a line it would be lost, but in the keys of an index.
-    let has_end = text.ends_with(';') && !text.starts_with("field:");
+    let has_end = text.strip_suffix(';').is_some_and(|rest| !is_separated_by(rest));
     !text.is_empty() && text.chars().all(is_plain) && !text.starts_with('#') && !is_typed && !has_end
 }
 
@@ -250,8 +284,26 @@ mod tests {
         check("get t a#b # a comment", &[b"get", b"t", b"a#b"]);
         check("# only a comment", &[]);
         check("'#' ''", &[b"#", b""]);
-        check("put 'a b';", &[b"put", b"a b"]);
-        check(r#"put x'00' "a;"; "#, &[b"put", b"\x00", b"a;"]);
+    }
+
+    #[test]
+    fn a_line_may_have_several_commands() {
+        let check = |line: &str, wanted: &[&str]| assert_eq!(commands(line), wanted, "{line}");
+        check("begin; put t a 1 ; commit", &["begin", " put t a 1 ", " commit"]);
+        check("put 'a b';", &["put 'a b'", ""]);
+        check(r#"put x'00' "a; b"; get t ';'"#, &[r#"put x'00' "a; b""#, " get t ';'"]);
+        check("put t a;b c;\tget t a;b", &["put t a;b c", "\tget t a;b"]);
+        check("get t a # b; c", &["get t a # b; c"]);
+        check(
+            "index t i field:1:; unique; index t j field:2:;",
+            &["index t i field:1:; unique", " index t j field:2:;"],
+        );
+        check(
+            "index t i field:1:;; index t j field:2; index t k field::; x",
+            &["index t i field:1:;", " index t j field:2", " index t k field::", " x"],
+        );
+        check("put t 'a';b 'c; d\ne';\u{a0}", &["put t 'a';b 'c; d\ne'", "\u{a0}"]);
+        check("", &[""]);
     }
 
     #[test]
@@ -291,18 +343,16 @@ mod tests {
         for no in 0..20_000_usize {
             let digits = (0..8).map(|at| pieces[no.wrapping_mul(2_654_435_761) / 12_usize.pow(at) % 12]);
             let line: String = digits.collect();
-            let is_open = Quotes::default().is_open_after(&line);
-            match split(&line) {
-                Ok(_) => assert!(!is_open, "{line:?}"),
-                Err(WordError::Open(_)) => assert!(is_open, "{line:?}"),
-                Err(_) => {}
-            }
+            assert_quotes_agree(&line);
         }
     }
 
     #[test]
     fn what_is_quoted_reads_back_as_one_word() {
-        let samples: [&[u8]; 12] = [
+        let samples: [&[u8]; 15] = [
+            b"a;",
+            b"field:1:;",
+            b"field:1;",
             b"",
             b"plain",
             b"two words",
@@ -317,7 +367,9 @@ mod tests {
             b"'",
         ];
         for sample in samples {
-            check(&quote(sample), &[sample]);
+            let line = quote(sample);
+            assert_eq!(commands(&line), [&line]);
+            check(&line, &[sample]);
         }
     }
 }
