@@ -53,10 +53,10 @@ fn different_values_look_different_wherever_they_are_shown() {
     shell.says("put @ t lines -", ""); // Nothing comes in: an empty value.
     assert_eq!(shell.run_with("put @ t lines -", b"one\ntwo\n").code, 0);
     shell.says("put @ t 62797465 ff --hex", "");
-    shell.says("get @ t text", "\\\\xff\n");
-    shell.says("get @ t byte", "\\xff\n");
-    shell.says("get @ t lines", "one\\ntwo\\n\n");
-    shell.says("get @ t lines --raw", "one\ntwo\n");
+    for (key, shown) in [("text", "\\\\xff"), ("byte", "\\xff"), ("lines", "one\\ntwo\\n"), ("lines --raw", "one\ntwo")]
+    {
+        shell.says(&format!("get @ t {key}"), &format!("{shown}\n"));
+    }
     shell.says("scan @ t", "byte\t\\xff\nlines\tone\\ntwo\\n\ntext\t\\\\xff\n");
 }
 
