@@ -136,7 +136,7 @@ impl Cache {
         frame: FrameNo,
         content: Content,
     ) -> Result<ExclusivePage<'a>, BufferError> {
-        let wanted = Wanted { cache: self, entry, id, frame };
+        let wanted = Wanted { cache: self, entry, id, frame }; // An error drops it, and a panic does (M2).
         fence_before_fill();
         let mut words = WordsMut::new(self.pool.frames.words(frame));
         let is_new = if content == Content::Zeros {

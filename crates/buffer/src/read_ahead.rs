@@ -33,13 +33,13 @@ const TRIES_MAX: u32 = 16;
 pub struct ReadAhead<'c> {
     cache: &'c Cache,
     buffer: AlignedBuf,
-    /// Empty: its memory is kept.
+    /// Empty between runs, which use its memory again.
     wanted: Vec<Wanted<'c>>,
     pages_max: u64,
 }
 
-/// A page that is absent, latched, with the frame it will get (H1). Dropped, it stays absent: so nothing stays latched
-/// if a program's disk panics.
+/// A page that is absent, latched, with the frame it will get (H1). If this is dropped, the page is unlatched and the
+/// frame given back. So nothing stays latched if a program's disk panics.
 pub(crate) struct Wanted<'c> {
     pub cache: &'c Cache,
     pub entry: &'c PageEntry,
@@ -48,7 +48,7 @@ pub(crate) struct Wanted<'c> {
 }
 
 impl<'c> Wanted<'c> {
-    /// The frame holds the page's bytes.
+    /// Gives the page its frame, which holds the bytes by now.
     pub(crate) fn come_in(self, is_new: bool) -> ExclusivePage<'c> {
         let (cache, entry, id, frame) = (self.cache, self.entry, self.id, self.frame);
         std::mem::forget(self);
@@ -96,7 +96,7 @@ impl<'c> ReadAhead<'c> {
         count
     }
 
-    /// Reads the pages from `from` to `to`, and lets those come in that are wanted and are as they must be.
+    /// Reads the pages from `from` to `to`, and brings in those that are wanted and pass the checks.
     fn read(&mut self, from: u64, to: u64, wanted: &mut Vec<Wanted<'_>>) -> u64 {
         let page_bytes = self.cache.page_bytes;
         if self.buffer.is_empty() {

@@ -77,7 +77,7 @@ pub(crate) fn leave_to_last() {
     }
 }
 
-/// Begins nothing any more: what would be begun now would be cut short.
+/// Waits for the end of the process if it is near: whatever began now would be cut short.
 fn leave_to_end() {
     while STATE.load(Relaxed) == ENDING {
         std::thread::park();

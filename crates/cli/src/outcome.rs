@@ -101,7 +101,8 @@ fn without_numbers(message: &str) -> String {
     plain
 }
 
-/// An error of the library passes on the source of the system's error, not that error: it is asked for its kind.
+/// The [`std::io::Error`] in an error of the library is not in the chain, only the source of that is. So the library's
+/// error is asked for the kind.
 fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let kind_of = |cause: &(dyn std::error::Error + 'static)| match cause.downcast_ref::<Error>() {
         Some(error) => error.io_kind(),

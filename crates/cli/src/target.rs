@@ -1,7 +1,7 @@
 //! Where commands write: the output, or a file that is replaced whole or not at all.
 //!
 //! G1. A file is written beside its place, made durable and renamed, so that nobody ever finds a half one there.
-//!     It is heeded while there is one: the first Ctrl-C leaves time to remove it, or to give it its name.
+//!     While such a file is there, Ctrl-C is heeded: the first one leaves time to remove the file or to rename it.
 //! G2. No file of an environment is written over.
 
 use std::fs::File;
@@ -25,7 +25,7 @@ pub(crate) struct Target<'o> {
     rename: Option<Rename>,
 }
 
-/// From where to where. The part is gone, or has its name, before Ctrl-C ends the process at once again.
+/// From where to where. Until the part is removed or renamed, the first Ctrl-C does not end the process.
 struct Rename {
     part: PathBuf,
     path: PathBuf,

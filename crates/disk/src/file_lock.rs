@@ -51,15 +51,15 @@ pub(crate) fn lock(path: &Path, name: &str, kind: Kind) -> Result<Box<dyn DiskLo
     // These are `flock`, which `every_disk.rs` tests against one of another program.
     match if is_exclusive { file.try_lock() } else { file.try_lock_shared() } {
         Ok(()) => {}
-        Err(refused) => return Err(told(name, refused)),
+        Err(refused) => return Err(why_refused(name, refused)),
     }
     let (id, process, number) = ((there.dev(), there.ino()), std::process::id(), work.keep(file));
     Ok(Box::new(FileLock { name: name.to_owned(), path: path.to_owned(), id, process, number }))
 }
 
-/// What a lock that was refused means. The file could be opened, so the user may lock it: file systems of the network
-/// that say otherwise (`EACCES`) mean that another holds it.
-fn told(name: &str, refused: TryLockError) -> DiskError {
+/// Why a lock was refused. Some network file systems answer `EACCES` if somebody else holds it. It does not mean that
+/// the user may not lock the file, because the file could be opened.
+fn why_refused(name: &str, refused: TryLockError) -> DiskError {
     match refused {
         TryLockError::Error(error) if errno(&error) != libc::EACCES => DiskError::os(name, "lock", errno(&error)),
         _ => DiskError::new(name, "lock", DiskErrorKind::Locked),
@@ -98,9 +98,9 @@ mod tests {
 
     #[test]
     fn who_may_open_the_file_and_not_lock_it_is_told_that_it_is_locked() {
-        let kind = |number| told("lock", TryLockError::Error(std::io::Error::from_raw_os_error(number))).kind;
+        let kind = |number| why_refused("lock", TryLockError::Error(std::io::Error::from_raw_os_error(number))).kind;
         assert_eq!(kind(libc::EACCES), DiskErrorKind::Locked);
-        assert_eq!(told("lock", TryLockError::WouldBlock).kind, DiskErrorKind::Locked);
+        assert_eq!(why_refused("lock", TryLockError::WouldBlock).kind, DiskErrorKind::Locked);
         assert!(!matches!(kind(libc::ENOLCK), DiskErrorKind::Locked));
     }
 }

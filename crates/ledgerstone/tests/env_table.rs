@@ -2,12 +2,9 @@
 
 mod common;
 
-use common::levels::{begin, open};
-use common::within;
+use common::levels::{LEVELS, begin, open};
+use common::{look_until, within};
 use ledgerstone::{EnvTable, Environment, Error, IndexDef, IndexKeys, Isolation};
-
-const LEVELS: [Isolation; 4] =
-    [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted, Isolation::ReadUncommitted];
 
 fn made(env: &Environment, records: &[(&str, &str)]) {
     env.transact(|txn| {
@@ -144,19 +141,6 @@ fn a_handle_is_of_one_environment_and_does_not_keep_it_open() {
     assert_eq!(stock.name(), "stock");
 }
 
-/// Waits until so many transactions wait for a lock, or a second at most.
-fn until_waiting(env: &Environment, count: usize) {
-    for _ in 0..1000 {
-        let mut waiters: Vec<_> = env.lock_waits().into_iter().map(|wait| wait.waiter).collect();
-        waiters.sort_unstable();
-        waiters.dedup();
-        if waiters.len() >= count {
-            return;
-        }
-        std::thread::sleep(std::time::Duration::from_millis(1));
-    }
-}
-
 #[test]
 fn a_call_that_finds_the_table_changed_and_goes_on_has_met_no_conflict() {
     within(60, "a changed table", || {
@@ -170,7 +154,7 @@ fn a_call_that_finds_the_table_changed_and_goes_on_has_met_no_conflict() {
             let colours = IndexDef::new("colour", IndexKeys::Bytes { from: 0, to: None });
             std::thread::spawn(move || env.transact(|txn| txn.create_index("stock", &colours)))
         };
-        until_waiting(&env, 1);
+        look_until(&env, &changer, |waits| !waits.is_empty());
         let writer = {
             let (env, stock, mut runs) = (env.clone(), stock.clone(), 0);
             std::thread::spawn(move || {
@@ -183,7 +167,7 @@ fn a_call_that_finds_the_table_changed_and_goes_on_has_met_no_conflict() {
                 runs
             })
         };
-        until_waiting(&env, 2);
+        look_until(&env, &writer, |waits| waits.iter().any(|wait| wait.waiter != waits[0].waiter));
         first.commit().unwrap();
         changer.join().unwrap().unwrap();
         assert_eq!(writer.join().unwrap(), 1, "the call succeeded: there is nothing to try again");

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
+use common::levels::{LEVELS, begin};
 use common::{State, assert_sound, read, tiny, within};
 use ledgerstone::lock::{LockConfig, LockManager, LockTable};
 use ledgerstone::{
@@ -17,29 +18,13 @@ use ledgerstone::{
     TransactionOptions,
 };
 use ledgerstone_disk::SimDisk;
+use ledgerstone_region::Random;
 
-const LEVELS: [Isolation; 4] =
-    [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted, Isolation::ReadUncommitted];
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, count: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % count
-    }
-
-    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len() as u64) as usize]
-    }
-}
-
 fn environment(random: &mut Random) -> Environment {
-    let mut options = tiny().durability(Durability::Volatile).escalate_after(*random.of(&[1, 2, 5, 1000]));
-    options = options.lock_count_max(*random.of(&[1024, 4096]));
+    let mut options = tiny().durability(Durability::Volatile).escalate_after(random.pick(&[1, 2, 5, 1000]));
+    options = options.lock_count_max(random.pick(&[1024, 4096]));
     if random.below(4) == 0 {
         options = options.locking(Locking::Pages);
     }
@@ -64,13 +49,13 @@ fn is_missing<T: std::fmt::Debug>(got: &Result<T, Error>) -> bool {
 
 impl Model {
     fn new(seed: u64) -> Model {
-        let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
+        let mut random = Random::new(seed);
         let env = environment(&mut random);
         Model { env, random, state: State::new(), handles: Vec::new(), next_key: 0, seed }
     }
 
     fn value(&mut self) -> Vec<u8> {
-        let len = *self.random.of(&[3, 40, 700, 1500]);
+        let len = self.random.pick(&[3, 40, 700, 1500]);
         vec![self.random.below(256) as u8; len]
     }
 
@@ -93,10 +78,14 @@ impl Model {
             true => None,
             false => Some(self.handles[self.random.below(self.handles.len() as u64) as usize].clone()),
         };
-        let name = handle.as_ref().map_or_else(|| (*self.random.of(&NAMES)).to_string(), |h| h.name().to_string());
+        let name = handle.as_ref().map_or_else(|| self.random.pick(&NAMES).to_string(), |h| h.name().to_string());
         let (key, value, what) = (self.key(), self.value(), self.random.below(9));
         let records = state.get_mut(&name);
         let open = || txn.bytes(&name);
+        let delete = |key: &[u8]| match &handle {
+            Some(handle) => handle.delete(txn, key),
+            None => open().and_then(|table| table.delete(key)),
+        };
         let Some(records) = records else {
             let got = match &handle {
                 Some(handle) if what < 4 => handle.put(txn, &key, &value),
@@ -119,11 +108,7 @@ impl Model {
             2 => {
                 let last = records.last_key_value().map(|(key, _)| key.clone());
                 let key = if self.random.below(2) == 0 { key } else { last.unwrap_or(key) };
-                let was_there = match &handle {
-                    Some(handle) => handle.delete(txn, &key),
-                    None => open().and_then(|table| table.delete(&key)),
-                };
-                assert_eq!(was_there.unwrap(), records.remove(&key).is_some(), "seed {seed}");
+                assert_eq!(delete(&key).unwrap(), records.remove(&key).is_some(), "seed {seed}");
             }
             3 => {
                 let got = match &handle {
@@ -161,11 +146,7 @@ impl Model {
                 let keep = self.random.below(records.len() as u64 + 1) as usize;
                 while records.len() > keep {
                     let (key, _) = records.pop_last().unwrap();
-                    let deleted = match &handle {
-                        Some(handle) => handle.delete(txn, &key),
-                        None => open().and_then(|table| table.delete(&key)),
-                    };
-                    assert!(deleted.unwrap(), "seed {seed}");
+                    assert!(delete(&key).unwrap(), "seed {seed}");
                 }
             }
             _ => {
@@ -182,7 +163,7 @@ impl Model {
     /// Tables made, dropped, renamed, loaded and indexed.
     fn define(&mut self, txn: &Transaction, state: &mut State) {
         let seed = self.seed;
-        let name = *self.random.of(&NAMES);
+        let name = self.random.pick(&NAMES);
         let index = IndexDef::new("i", IndexKeys::Bytes { from: 0, to: Some(3) });
         match self.random.below(6) {
             0 if !state.contains_key(name) => {
@@ -194,7 +175,7 @@ impl Model {
                 assert_eq!(is_missing(&got), state.remove(name).is_none(), "seed {seed}: {got:?}");
             }
             2 => {
-                let to = *self.random.of(&NAMES);
+                let to = self.random.pick(&NAMES);
                 let got = txn.rename_table(name, to);
                 if got.is_ok() && name != to {
                     let records = state.remove(name).unwrap();
@@ -256,7 +237,7 @@ impl Model {
         }
     }
 
-    fn check_at(&mut self, txn: &Transaction, state: &State) {
+    fn check_at(&self, txn: &Transaction, state: &State) {
         for handle in &self.handles {
             let Some(records) = state.get(handle.name()) else {
                 assert!(is_missing(&handle.get(txn, "x")), "seed {}", self.seed);
@@ -273,9 +254,7 @@ impl Model {
     fn run(&mut self) {
         for _ in 0..30 {
             let old = (self.random.below(4) == 0).then(|| (self.env.snapshot().unwrap(), self.state.clone()));
-            let isolation = Some(*self.random.of(&LEVELS));
-            let options = TransactionOptions { isolation, ..TransactionOptions::default() };
-            let txn = self.env.begin_with(options).unwrap();
+            let txn = begin(&self.env, self.random.pick(&LEVELS));
             let mut state = self.state.clone();
             self.steps(&txn, &mut state, 0);
             if let Some((snapshot, state)) = &old {
@@ -297,7 +276,7 @@ impl Model {
                 _ => {}
             }
             if self.random.below(2) == 0
-                && let Ok(handle) = self.env.table(NAMES[self.random.below(4) as usize])
+                && let Ok(handle) = self.env.table(self.random.pick(&NAMES))
             {
                 self.handles.push(handle);
                 if self.handles.len() > 6 {
@@ -305,10 +284,7 @@ impl Model {
                 }
             }
             for level in LEVELS {
-                let options = TransactionOptions { isolation: Some(level), ..TransactionOptions::default() };
-                let txn = self.env.begin_with(options).unwrap();
-                let state = self.state.clone();
-                self.check_at(&txn, &state);
+                self.check_at(&begin(&self.env, level), &self.state);
             }
         }
         assert!(read(&self.env).unwrap() == self.state, "seed {}", self.seed);
@@ -325,8 +301,120 @@ fn random_calls_of_every_kind_do_what_the_model_says() {
     }
 }
 
-/// Threads that put the same records into two tables by handles of the environment, beside one that makes, loads,
-/// renames and drops the tables, and readers at all levels. Nobody who sees both tables may see them differ.
+/// Two tables that hold the same records after every transaction.
+struct Twins {
+    env: Environment,
+    a: EnvTable,
+    b: EnvTable,
+    next_key: AtomicU64,
+    commit_count: AtomicU64,
+    has_failed: AtomicBool,
+    until: Instant,
+}
+
+impl Twins {
+    fn goes_on(&self) -> bool {
+        Instant::now() < self.until && !self.has_failed.load(SeqCst)
+    }
+
+    /// What thread `no` does until the end: the first one makes, loads, renames and drops the tables too.
+    fn work(&self, no: u64, seed: u64) {
+        let mut random = Random::new(seed * 97 + no);
+        while self.goes_on() {
+            let level = random.pick(&LEVELS);
+            let options = TransactionOptions { isolation: Some(level), ..TransactionOptions::default() };
+            let (what, draw) = (random.below(10), random.fork());
+            match self.env.transact_with(options, |txn| self.step(txn, (no, what), &mut draw.clone())) {
+                Ok(()) => drop(self.commit_count.fetch_add(1, SeqCst)),
+                Err(error) if error.is_retryable() => {}
+                Err(Error::LockTableFull { .. } | Error::SnapshotTooOld { .. }) => {}
+                // A handle of the transaction, opened at a snapshot of a call, and the table was made anew.
+                Err(Error::NoSuchTable(_))
+                    if no == 1
+                        && what < 4
+                        && [Isolation::ReadCommitted, Isolation::ReadUncommitted].contains(&level) => {}
+                Err(error) => {
+                    self.has_failed.store(true, SeqCst);
+                    panic!("seed {seed}, thread {no}, {level:?}, {what}: {error:?}");
+                }
+            }
+        }
+    }
+
+    /// One transaction of a thread: `what` it draws means other things to the first two.
+    fn step(&self, txn: &Transaction, no_and_what: (u64, u64), random: &mut Random) -> Result<(), Error> {
+        let (a, b, level) = (&self.a, &self.b, txn.isolation());
+        match no_and_what {
+            (0, 0) => {
+                txn.drop_table("a")?;
+                txn.create_table("a")?;
+                txn.drop_table("b")?;
+                txn.create_table("b").map(drop)
+            }
+            (0, 1) if level == Isolation::Serializable => {
+                for (table, now) in [(a, "a"), (b, "b")] {
+                    let records: Vec<_> = table.of(txn)?.range(..)?.collect::<Result<_, _>>()?;
+                    txn.drop_table(now)?;
+                    txn.create_table(now)?.load_sorted(records)?;
+                }
+                Ok(())
+            }
+            (0, 2) => {
+                txn.rename_table("a", "c")?;
+                txn.rename_table("b", "a")?;
+                txn.rename_table("c", "b")
+            }
+            (0, 3) if level != Isolation::Snapshot => {
+                let index = IndexDef::new("i", IndexKeys::Bytes { from: 0, to: Some(6) });
+                if !txn.create_index_if_missing("a", &index)? {
+                    txn.drop_index("a", "i")?;
+                }
+                Ok(())
+            }
+            (1, 0..=3) => {
+                // From the right end.
+                let count = random.below(12) as usize + 1;
+                let last: Vec<_> = a.of(txn)?.range(..)?.rev().take(count).collect::<Result<_, _>>()?;
+                for (key, _) in last {
+                    assert_eq!(a.delete(txn, &key)?, b.delete(txn, &key)?, "{level:?}");
+                }
+                Ok(())
+            }
+            (_, 5) if level == Isolation::Serializable || level == Isolation::Snapshot => {
+                let all = |table: &EnvTable| table.of(txn)?.range(..)?.collect::<Result<Vec<_>, _>>();
+                let (left, right) = (all(a)?, all(b)?);
+                assert!(left == right, "{level:?}: {} and {} records", left.len(), right.len());
+                Ok(())
+            }
+            (_, 6) => {
+                let kept = txn.savepoint()?;
+                let key = (self.next_key.load(SeqCst) + 1).to_be_bytes();
+                a.put(txn, key, [1; 300])?;
+                txn.rollback_to(kept)?;
+                a.get(txn, key).map(drop)
+            }
+            _ => (0..=random.below(12)).try_for_each(|_| self.put(txn, random)),
+        }
+    }
+
+    fn put(&self, txn: &Transaction, random: &mut Random) -> Result<(), Error> {
+        let key = match random.below(4) {
+            0 => random.below(self.next_key.load(SeqCst) + 1),
+            _ => self.next_key.fetch_add(1, SeqCst),
+        };
+        let (key, value) = (key.to_be_bytes(), vec![random.below(256) as u8; 300]);
+        // The order of the first locks is the same for all, so that there are few deadlocks.
+        self.a.put(txn, key, &value)?;
+        self.b.put(txn, key, &value)?;
+        if txn.isolation() == Isolation::Serializable {
+            assert_eq!(self.a.get(txn, key)?.as_deref(), Some(&value[..]));
+            assert_eq!(self.b.get_with(txn, key, <[u8]>::to_vec)?, Some(value));
+        }
+        Ok(())
+    }
+}
+
+/// Five threads at all levels, with few locks or many. Nobody who sees both tables may see them differ.
 fn twins(seed: u64, locks_max: u32, escalate_after: u32) {
     let options = tiny().durability(Durability::Volatile).escalate_after(escalate_after);
     let options = options.own_lock_manager(move |region, config| {
@@ -335,119 +423,24 @@ fn twins(seed: u64, locks_max: u32, escalate_after: u32) {
     let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
     env.transact(|txn| txn.create_table("a").and_then(|_| txn.create_table("b")).map(drop)).unwrap();
     let (a, b) = (env.table("a").unwrap(), env.table("b").unwrap());
-    let (stop, counts, next) =
-        (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
+    let (next_key, commit_count, has_failed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     let until = Instant::now() + Duration::from_secs(1);
-    let mut threads = Vec::new();
-    for no in 0..5 {
-        let (env, a, b, next, counts, stop) =
-            (env.clone(), a.clone(), b.clone(), Arc::clone(&next), Arc::clone(&counts), Arc::clone(&stop));
-        let mut random = Random((seed * 97 + no).wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
-        threads.push(std::thread::spawn(move || {
-            while Instant::now() < until && !stop.load(SeqCst) {
-                let level = LEVELS[random.below(4) as usize];
-                let options = TransactionOptions { isolation: Some(level), ..TransactionOptions::default() };
-                let (many, what) = (random.below(12) + 1, random.below(10));
-                let draw = random.below(1 << 40);
-                let done = env.transact_with(options, |txn| {
-                    let mut random = Random(draw | 1);
-                    match (no, what) {
-                        (0, 0) => {
-                            txn.drop_table("a")?;
-                            txn.create_table("a")?;
-                            txn.drop_table("b")?;
-                            txn.create_table("b").map(drop)
-                        }
-                        (0, 1) if level == Isolation::Serializable => {
-                            for (table, now) in [(&a, "a"), (&b, "b")] {
-                                let records: Result<Vec<_>, Error> = table.of(txn)?.range(..)?.collect();
-                                let records = records?;
-                                txn.drop_table(now)?;
-                                txn.create_table(now)?.load_sorted(records)?;
-                            }
-                            Ok(())
-                        }
-                        (0, 2) => {
-                            txn.rename_table("a", "c")?;
-                            txn.rename_table("b", "a")?;
-                            txn.rename_table("c", "b")
-                        }
-                        (0, 3) if level != Isolation::Snapshot => {
-                            let index = IndexDef::new("i", IndexKeys::Bytes { from: 0, to: Some(6) });
-                            if !txn.create_index_if_missing("a", &index)? {
-                                txn.drop_index("a", "i")?;
-                            }
-                            Ok(())
-                        }
-                        (1, 0..=3) => {
-                            // From the right end.
-                            let last =
-                                a.of(txn)?.range(..)?.rev().take(many as usize).collect::<Result<Vec<_>, _>>()?;
-                            for (key, _) in last {
-                                let was = a.delete(txn, &key)?;
-                                assert_eq!(was, b.delete(txn, &key)?, "{level:?}");
-                            }
-                            Ok(())
-                        }
-                        (_, 5) if level == Isolation::Serializable || level == Isolation::Snapshot => {
-                            let all = |table: &EnvTable| table.of(txn)?.range(..)?.collect::<Result<Vec<_>, _>>();
-                            let (left, right) = (all(&a)?, all(&b)?);
-                            assert!(left == right, "{level:?}: {} and {} records", left.len(), right.len());
-                            Ok(())
-                        }
-                        (_, 6) => {
-                            let kept = txn.savepoint()?;
-                            let key = (next.load(SeqCst) + 1).to_be_bytes();
-                            a.put(txn, key, [1; 300])?;
-                            txn.rollback_to(kept)?;
-                            a.get(txn, key).map(drop)
-                        }
-                        _ => {
-                            for _ in 0..many {
-                                let key = if random.below(4) == 0 {
-                                    random.below(next.load(SeqCst) + 1)
-                                } else {
-                                    next.fetch_add(1, SeqCst)
-                                };
-                                let (key, value) = (key.to_be_bytes(), vec![random.below(256) as u8; 300]);
-                                // The order of the first locks is the same for all, so that there are few deadlocks.
-                                a.put(txn, key, &value)?;
-                                b.put(txn, key, &value)?;
-                                if level == Isolation::Serializable {
-                                    assert_eq!(a.get(txn, key)?.as_deref(), Some(&value[..]));
-                                    assert_eq!(b.get_with(txn, key, <[u8]>::to_vec)?, Some(value));
-                                }
-                            }
-                            Ok(())
-                        }
-                    }
-                });
-                match done {
-                    Ok(()) => drop(counts.fetch_add(1, SeqCst)),
-                    Err(error) if error.is_retryable() => {}
-                    Err(Error::LockTableFull { .. } | Error::SnapshotTooOld { .. }) => {}
-                    // A handle of the transaction, opened at a snapshot of a call, and the table was made anew.
-                    Err(Error::NoSuchTable(_)) if (no, level) == (1, Isolation::ReadCommitted) && what < 4 => {}
-                    Err(Error::NoSuchTable(_)) if (no, level) == (1, Isolation::ReadUncommitted) && what < 4 => {}
-                    Err(error) => {
-                        stop.store(true, SeqCst);
-                        panic!("seed {seed}, thread {no}, {level:?}, {what}: {error:?}");
-                    }
-                }
-            }
-        }));
-    }
-    while Instant::now() < until && !stop.load(SeqCst) {
-        env.compact().unwrap();
-        env.checkpoint().unwrap();
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    let ends: Vec<_> = threads.into_iter().map(|thread| thread.join()).collect();
-    assert!(ends.iter().all(Result::is_ok), "seed {seed}");
-    let state = read(&env).unwrap();
+    let twins = &Twins { env, a, b, next_key, commit_count, has_failed, until };
+    std::thread::scope(|scope| {
+        for no in 0..5 {
+            scope.spawn(move || twins.work(no, seed));
+        }
+        while twins.goes_on() {
+            twins.env.compact().unwrap();
+            twins.env.checkpoint().unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    });
+    let state = read(&twins.env).unwrap();
     assert!(state["a"] == state["b"], "seed {seed}: {} and {} records", state["a"].len(), state["b"].len());
-    assert_sound(&env, &format!("seed {seed}"));
-    assert!(counts.load(SeqCst) > 20, "seed {seed}: {}", counts.load(SeqCst));
+    assert_sound(&twins.env, &format!("seed {seed}"));
+    let commit_count = twins.commit_count.load(SeqCst);
+    assert!(commit_count > 20, "seed {seed}: {commit_count}");
 }
 
 #[test]

@@ -5,7 +5,6 @@ mod common;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::channel;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use common::*;
@@ -122,13 +121,6 @@ fn a_refused_lock_rolls_back_at_once_and_names_who_holds_it() {
     assert!(matches!(asker.commit(), Err(Error::Finished)));
     holder.bytes("accounts").unwrap().put(&key(1), b"12345678").unwrap();
     let _ = holder.commit().unwrap();
-}
-
-/// Looks at who waits for whom until `is_so` says yes, or `thread` is done.
-fn look_until<T>(env: &Environment, thread: &JoinHandle<T>, is_so: impl Fn(&[LockWait]) -> bool) {
-    while !thread.is_finished() && !is_so(&env.lock_waits()) {
-        std::thread::yield_now();
-    }
 }
 
 /// However long that takes: 200 tries are over in half a second.

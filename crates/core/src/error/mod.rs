@@ -658,7 +658,8 @@ pub enum Error {
         what: String,
     },
     /// A file could not be read or written. The message names the file and what was attempted. `source()` is an
-    /// [`io::Error`] with the system's error number, where the kind does not say it all: a missing file has none.
+    /// [`io::Error`] with the system's error number. There is no source if the kind says everything, as for a missing
+    /// file.
     #[error(transparent)]
     Disk(io::Error),
     /// The memory for cache and tables could not be reserved.

@@ -114,9 +114,9 @@ impl MakeRoom {
 
 /// When the housekeeper sleeps until it is woken: a program that does nothing wakes no processor.
 ///
-/// What it looks for follows from changes, which the log has, or is asked for by the bell. A log that nobody makes
-/// durable wakes it when a quarter of its buffer is full. A transaction that finds the disk full changes nothing, and
-/// rings.
+/// Whatever it has to do comes with a change, which appends to the log, or with a ring of the bell. The log wakes it when
+/// the next record becomes durable. If no commit waits for that, the log's buffer is flushed when a quarter of it is
+/// full. A transaction that finds the disk full changes nothing, and rings.
 #[derive(Debug)]
 struct Idle {
     tail: Lsn,
@@ -135,7 +135,7 @@ impl Idle {
         Idle { tail: Lsn(0), round_count: 0, hung: None }
     }
 
-    /// How long to sleep now.
+    /// How long to sleep now. Before a long sleep, it hangs a waker at the log's tail.
     fn sleep_ns(&mut self, env: &Inner) -> u64 {
         let log = &env.engine().log;
         let tail = log.tail();
@@ -151,6 +151,7 @@ impl Idle {
         Idle::SLEEP_NS
     }
 
+    /// The sleep is over.
     fn wake(&mut self, env: &Inner, is_rung: bool) {
         env.engine().log.forget_waker(self.tail, &mut self.hung);
         if is_rung {

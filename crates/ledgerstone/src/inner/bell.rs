@@ -64,7 +64,7 @@ impl Bell {
         self.word[1].load(Acquire) == STOP
     }
 
-    /// Waits for a ring, or so long; returns what was asked and forgets all of it but `STOP`.
+    /// Waits for a ring, `ns` at most. Returns what was asked and forgets all of it but `STOP`.
     pub(crate) fn wait(&self, ns: u64) -> Asked {
         let asked = self.word[0].load(Acquire);
         if asked == 0 {
@@ -78,6 +78,6 @@ impl Bell {
 /// For the log: it has grown.
 impl Wake for Bell {
     fn wake(self: Arc<Self>) {
-        self.ring(LOOK);
+        self.look();
     }
 }

@@ -189,7 +189,7 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         let over = Over(rollbacks);
         let waiting = std::mem::take(&mut *rollbacks.waiting.lock());
-        let mut goes_on = self.has_slot_at_last();
+        let mut goes_on = self.waits_for_slot();
         for (no, loser) in waiting {
             if !goes_on || rollbacks.watch.check().is_err() {
                 loser.leave();
@@ -206,7 +206,7 @@ impl Inner {
 
     /// Waits until there is a thread slot for this thread. It has had one since before the open returned, unless all
     /// were taken by then. False if the thread is to end first.
-    fn has_slot_at_last(&self) -> bool {
+    fn waits_for_slot(&self) -> bool {
         loop {
             match self.engine.thread() {
                 Ok(_) => return true,

@@ -8,8 +8,8 @@
 //!     table by its name, as a transaction does.
 //! V2. A transaction that reads at a snapshot finds what its snapshot shows. If the snapshot is as new as the handle,
 //!     that is what the handle knows. For an older one, the call finds the table by its name.
-//! V3. What is found by the name at a snapshot of a call is perhaps not there any more when it is locked, and another
-//!     has its name. So the call looks again, until there is nothing of that name.
+//! V3. A call below serializable finds the table by its name at a snapshot. Before it has locked the table, others may
+//!     drop it and make another of that name. So the call looks again, until no table has the name.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use super::here::TableIn;
 use crate::catalog::TableInfo;
 use crate::{Error, Isolation, Transaction};
 
-/// So often a call looks for its table by its name, which others drop and make again each time.
+/// How often a call looks for its table by its name at the most, if others drop and make it again each time.
 const TRIES_MAX: u32 = 1000;
 
 /// A table of byte strings of an environment, for any of its transactions. Made by

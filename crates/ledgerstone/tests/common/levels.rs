@@ -5,6 +5,9 @@ use std::sync::Arc;
 use ledgerstone::{Durability, Environment, Isolation, Options, Transaction, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 
+pub const LEVELS: [Isolation; 4] =
+    [Isolation::Serializable, Isolation::Snapshot, Isolation::ReadCommitted, Isolation::ReadUncommitted];
+
 pub fn open() -> Environment {
     open_with(16 << 20)
 }

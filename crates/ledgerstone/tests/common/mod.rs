@@ -9,9 +9,10 @@ pub mod number;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
-use ledgerstone::{Durability, Environment, Error, Options};
+use ledgerstone::{Durability, Environment, Error, LockWait, Options};
 use ledgerstone_disk::{Disk, Open, SimDisk};
 
 /// An environment that meets its limits soon: 64 frames, segments of 64 KiB.
@@ -50,6 +51,13 @@ pub fn within<T: Send + 'static>(seconds: u64, what: &str, f: impl FnOnce() -> T
             Err(panic) => std::panic::resume_unwind(panic),
             Ok(()) => unreachable!("a thread that ends in order has sent its value"),
         },
+    }
+}
+
+/// Looks at who waits for whom until `is_so` says yes, or `thread` is done.
+pub fn look_until<T>(env: &Environment, thread: &JoinHandle<T>, is_so: impl Fn(&[LockWait]) -> bool) {
+    while !thread.is_finished() && !is_so(&env.lock_waits()) {
+        std::thread::yield_now();
     }
 }
 

@@ -228,8 +228,8 @@ impl ToFree {
         at: Vec<u8>,
     ) -> Result<PurgedPart, TreeError> {
         if !txn.try_lock_table(table, Mode::IX)? || !txn.try_lock_table(self.tree.table, Mode::IX)? {
-            // Locked as a whole: another time. Of a table that was dropped, only the deferred frees are locked by
-            // whoever wants its pages to stand still.
+            // One of them is locked as a whole: another time. A dropped table is not locked any more. Whoever wants
+            // its pages to stand still locks the deferred frees.
             return Ok(PurgedPart { left: noted, goes_on_at: None, is_any: false });
         }
         // With deferred frees: it locks what the table's users lock (H4 in `page_locks.rs`).
