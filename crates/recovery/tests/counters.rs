@@ -5,9 +5,11 @@ mod counting;
 use std::sync::Arc;
 
 use counting::{
-    ADD, ADD_SOMEWHERE, COUNTERS, PAGES, SIGN, add, add_args, add_by, create, recover, repeat_history, values,
+    ADD, ADD_SOMEWHERE, COUNTERS, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args, add_by, create, recover, repeat_history,
+    values,
 };
 use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
 use ledgerstone_page::PageId;
 use ledgerstone_recovery::checkpoint;
@@ -142,6 +144,22 @@ fn a_nested_top_action_is_not_gone_back_to_from_inside() {
     .unwrap();
     txn.rollback_to(outer).unwrap();
     assert_eq!(values(&engine)[0], 7, "what the nested top action did stays");
+}
+
+/// A rollback takes no locks. What it asked for all the same is not held when the transaction goes on.
+#[test]
+fn an_undo_that_asks_for_a_lock_holds_none_afterwards() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    let savepoint = txn.savepoint();
+    add_by(ADD_SOMEWHERE, &mut txn, SIGN + 1, 0, 5).unwrap();
+    txn.rollback_to(savepoint).unwrap();
+    assert_eq!(txn.table_mode(LOCKED_BY_UNDO), None);
+    assert!(!txn.covers(LOCKED_BY_UNDO, Mode::X));
+    let mut other = engine.begin().unwrap();
+    assert!(other.try_lock_table(LOCKED_BY_UNDO, Mode::X).unwrap());
+    assert!(!txn.try_lock_table(LOCKED_BY_UNDO, Mode::IS).unwrap(), "another has it");
 }
 
 /// Room for the end of a nested top action is reserved before it begins: whatever fills the log inside, what it did
