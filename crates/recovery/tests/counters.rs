@@ -11,10 +11,10 @@ use counting::{
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
-use ledgerstone_page::PageId;
+use ledgerstone_page::{PageId, TableId};
 use ledgerstone_recovery::checkpoint;
-use ledgerstone_region::Random;
-use ledgerstone_txn::{Durability, Engine, Part, Txn, TxnError};
+use ledgerstone_region::{Random, sync};
+use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
 
 /// Runs random transactions, two at a time, until an error; returns what the counters must be: `(surely, perhaps)`.
 fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
@@ -160,6 +160,39 @@ fn an_undo_that_asks_for_a_lock_holds_none_afterwards() {
     let mut other = engine.begin().unwrap();
     assert!(other.try_lock_table(LOCKED_BY_UNDO, Mode::X).unwrap());
     assert!(!txn.try_lock_table(LOCKED_BY_UNDO, Mode::IS).unwrap(), "another has it");
+}
+
+/// What a transaction has waited for counts as what it has at once: its table, its key, and the commit before it.
+#[test]
+fn a_lock_that_was_waited_for_is_noted_as_any_other() {
+    const TABLE: TableId = TableId(9);
+    type Lock = fn(&mut Txn, Mode) -> Result<(), TxnError>;
+    let whole: Lock = |txn, mode| txn.lock_table(TABLE, mode);
+    let key: Lock = |txn, mode| txn.lock_key(TABLE, KeyLock::Key(1), mode);
+    // The intention is there, or comes with the lock.
+    for (lock, is_known, count, held) in
+        [(whole, false, 1, Mode::S), (key, false, 2, Mode::IS), (key, true, 2, Mode::IS)]
+    {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let (engine, _) = create(&disk).unwrap();
+        let mut holder = engine.begin().unwrap();
+        lock(&mut holder, Mode::X).unwrap();
+        add(&mut holder, 1, 0, 1).unwrap();
+        let (there, waits) = (Arc::clone(&engine), engine.locks.stats().waits);
+        let waiter = sync::spawn("waiter", move || {
+            let mut txn = there.begin().unwrap();
+            if is_known {
+                txn.lock_table(TABLE, Mode::IS).unwrap();
+            }
+            lock(&mut txn, Mode::S).unwrap();
+            (txn.lock_count(), txn.table_mode(TABLE), txn.commit(Durability::Volatile).unwrap().depends)
+        });
+        while engine.locks.stats().waits == waits {
+            sync::sleep_ns(100_000);
+        }
+        let lsn = holder.commit(Durability::Volatile).unwrap().lsn;
+        assert_eq!(waiter.join().unwrap(), (count, Some(held), lsn), "{held}, {is_known}");
+    }
 }
 
 /// Room for the end of a nested top action is reserved before it begins: whatever fills the log inside, what it did
