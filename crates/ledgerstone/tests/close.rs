@@ -455,10 +455,10 @@ struct Last {
 impl Last {
     fn goes(&self) {
         let env = self.env.lock().unwrap().take();
-        if let Some(env) = env {
-            if self.closes.load(SeqCst) {
-                *self.closed.lock().unwrap() = Some(env.close());
-            }
+        if let Some(env) = env
+            && self.closes.load(SeqCst)
+        {
+            *self.closed.lock().unwrap() = Some(env.close());
         }
     }
 

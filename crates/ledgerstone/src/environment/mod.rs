@@ -37,7 +37,7 @@ use crate::transaction::Seat;
 use crate::{EnvTable, Error};
 
 /// An open environment. It is cheap to clone. It is closed in order when the last clone and the last transaction are
-/// gone.
+/// gone. If a waker or a keeper of the log drops the last one, that happens in another thread, a little later.
 ///
 /// ```
 /// # fn main() -> Result<(), ledgerstone::Error> {
