@@ -18,8 +18,8 @@ fn assert_in_order(table: &LockTable, bucket: &Bucket) {
     }
 }
 
-/// Asserts Q3 and Q5 at any moment, while others use the table: each waiter has somebody to wait for, whose end will let it
-/// in. A wait for nobody is in no cycle, so no search would find it.
+/// Asserts Q3 and Q5 at any moment, while others use the table: each waiter has somebody to wait for, whose end will
+/// let it in. A wait for nobody is in no cycle, so no search would find it.
 pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
     for bucket_no in 0..table.buckets.len() as u32 {
         let queue = table.latch_bucket(bucket_no, bucket::NOBODY);
