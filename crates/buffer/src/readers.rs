@@ -65,6 +65,11 @@ impl Readers {
         Readers { requests: Arc::new(requests), threads: Mutex::new(None), state: AtomicU32::new(NOT_ALLOWED) }
     }
 
+    /// True in the thread of a reader.
+    pub(crate) fn is_one(&self) -> bool {
+        self.threads.lock().iter().flatten().any(sync::JoinHandle::is_current)
+    }
+
     pub(crate) fn tell_to_stop(&self) {
         self.requests.is_stopped.store(1, SeqCst);
         self.requests.call.fetch_add(1, SeqCst);

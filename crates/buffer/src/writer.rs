@@ -53,6 +53,12 @@ impl Cache {
         }
     }
 
+    /// True in a thread of the cache's own, which must not stop it. One that has the log flushed may run wakers there.
+    #[must_use]
+    pub fn is_own_thread(&self) -> bool {
+        self.writer.thread.lock().as_ref().is_some_and(sync::JoinHandle::is_current) || self.readers.is_one()
+    }
+
     pub(crate) fn tell_writer_to_stop(&self) {
         let control = self.pool.frames.control();
         control.writer_stop.store(1, SeqCst);

@@ -3,13 +3,16 @@
 
 mod common;
 
+use std::future::Future;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use common::{assert_sound, within};
-use ledgerstone::{Durability, Environment, Error, Isolation, Options, TransactionOptions};
+use ledgerstone::{Durability, Environment, Error, Isolation, LogKeeper, Lsn, Options, TransactionOptions};
 use ledgerstone_disk::{
     Call, Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Fault, FaultDisk, Harm, Open, SimDisk,
 };
@@ -438,5 +441,92 @@ fn after_the_close_of_a_failed_environment_nothing_is_read_at_any_level() {
         assert!(matches!(found, Err(Error::Failed { .. })), "{isolation}: {found:?}");
         let next = range.next();
         assert!(matches!(next, Some(Err(Error::Failed { .. }))), "{isolation}: {next:?}");
+    }
+}
+
+/// What a thread of the library's drops, and what came of a close there, if it is to close.
+#[derive(Default)]
+struct Last {
+    env: Mutex<Option<Environment>>,
+    closes: AtomicBool,
+    closed: Mutex<Option<Result<(), Error>>>,
+}
+
+impl Last {
+    fn goes(&self) {
+        let env = self.env.lock().unwrap().take();
+        if let Some(env) = env
+            && self.closes.load(SeqCst)
+        {
+            *self.closed.lock().unwrap() = Some(env.close());
+        }
+    }
+
+    fn has_gone(&self) -> bool {
+        self.env.lock().unwrap().is_none() && (!self.closes.load(SeqCst) || self.closed.lock().unwrap().is_some())
+    }
+}
+
+/// As a task of an executor that is gone: its waker is all that keeps it.
+impl Wake for Last {
+    fn wake(self: Arc<Self>) {
+        self.goes();
+    }
+}
+
+impl LogKeeper for Last {
+    fn name(&self) -> String {
+        "last".into()
+    }
+    fn needs_log_from(&self) -> Result<Option<Lsn>, Error> {
+        Ok(None)
+    }
+    fn work_period(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+    fn work(&self) {
+        self.goes();
+    }
+}
+
+/// A thread of the library's cannot wait for its own end.
+#[test]
+fn the_last_handle_may_go_in_a_thread_of_the_librarys() {
+    for (in_waker, closes) in [(true, false), (true, true), (false, false), (false, true)] {
+        let what = format!("in a waker: {in_waker}, by a close: {closes}");
+        let sim = SimDisk::new();
+        let last = Arc::new(Last::default());
+        last.closes.store(closes, SeqCst);
+        let mut opening = options().durability(Durability::Pipelined);
+        if !in_waker {
+            let last = Arc::clone(&last);
+            opening = opening.log_keeper(move |_| Ok(Arc::clone(&last) as Arc<dyn LogKeeper>));
+        }
+        let env = opening.open_on(Arc::new(sim.clone())).unwrap();
+        env.transact(|txn| txn.create_table("t")?.put(b"k", b"acknowledged")).unwrap();
+        let options = TransactionOptions { durability: Some(Durability::Volatile), ..TransactionOptions::default() };
+        let (_, committed) = env.transact_ticket(options, |txn| txn.bytes("t")?.put(b"l", b"v")).unwrap();
+        let mut ticket = committed.ticket;
+        *last.env.lock().unwrap() = Some(env);
+        if in_waker {
+            let waker = Waker::from(Arc::clone(&last));
+            let _ = pin!(&mut ticket).poll(&mut Context::from_waker(&waker));
+        }
+        wait_for(|| last.has_gone());
+        if let Some(closed) = last.closed.lock().unwrap().take() {
+            assert!(matches!(closed, Err(Error::Busy)), "{what}: {closed:?}");
+        }
+        // Somebody closes it all the same, and in order.
+        let begun = Instant::now();
+        let env = loop {
+            match open(&sim) {
+                Err(Error::AlreadyOpen { .. }) if begun.elapsed() < Duration::from_secs(60) => {
+                    sleep(Duration::from_millis(10));
+                }
+                opened => break opened.unwrap(),
+            }
+        };
+        assert!(env.recovery_report().was_clean, "{what}");
+        assert!(env.transact(|txn| txn.bytes("t")?.get(b"l")).unwrap().is_some(), "{what}");
     }
 }

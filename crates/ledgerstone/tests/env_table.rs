@@ -4,7 +4,7 @@ mod common;
 
 use common::levels::{LEVELS, begin, open};
 use common::{look_until, within};
-use ledgerstone::{EnvTable, Environment, Error, IndexDef, IndexKeys, Isolation};
+use ledgerstone::{EnvTable, Environment, Error, IndexDef, IndexKeys, Isolation, Transaction};
 
 fn made(env: &Environment, records: &[(&str, &str)]) {
     env.transact(|txn| {
@@ -143,33 +143,42 @@ fn a_handle_is_of_one_environment_and_does_not_keep_it_open() {
 
 #[test]
 fn a_call_that_finds_the_table_changed_and_goes_on_has_met_no_conflict() {
-    within(60, "a changed table", || {
-        let env = open();
-        made(&env, &[("apples", "red")]);
-        let stock = env.table("stock").unwrap();
-        let first = env.begin().unwrap();
-        stock.put(&first, "pears", "green").unwrap();
-        let changer = {
-            let env = env.clone();
-            let colours = IndexDef::new("colour", IndexKeys::Bytes { from: 0, to: None });
-            std::thread::spawn(move || env.transact(|txn| txn.create_index("stock", &colours)))
-        };
-        look_until(&env, &changer, |waits| !waits.is_empty());
-        let writer = {
-            let (env, stock, mut runs) = (env.clone(), stock.clone(), 0);
-            std::thread::spawn(move || {
-                let failed = env.transact(|txn| {
-                    runs += 1;
-                    stock.put(txn, "plums", "blue")?;
-                    Err::<(), _>(Error::user("a reason of its own"))
-                });
-                assert!(matches!(failed, Err(Error::User(_))), "{failed:?}");
-                runs
-            })
-        };
-        look_until(&env, &writer, |waits| waits.iter().any(|wait| wait.waiter != waits[0].waiter));
-        first.commit().unwrap();
-        changer.join().unwrap().unwrap();
-        assert_eq!(writer.join().unwrap(), 1, "the call succeeded: there is nothing to try again");
-    });
+    type Change = fn(&Transaction) -> Result<(), Error>;
+    let changes: [Change; 2] = [
+        |txn| txn.create_index("stock", &IndexDef::new("colour", IndexKeys::Bytes { from: 0, to: None })),
+        |txn| {
+            txn.drop_table("stock")?;
+            txn.create_table("stock").map(drop)
+        },
+    ];
+    for change in changes {
+        within(60, "a changed table", move || {
+            let env = open();
+            made(&env, &[("apples", "red")]);
+            let stock = env.table("stock").unwrap();
+            let first = env.begin().unwrap();
+            stock.put(&first, "pears", "green").unwrap();
+            let changer = {
+                let env = env.clone();
+                std::thread::spawn(move || env.transact(change))
+            };
+            look_until(&env, &changer, |waits| !waits.is_empty());
+            let writer = {
+                let (env, stock, mut runs) = (env.clone(), stock.clone(), 0);
+                std::thread::spawn(move || {
+                    let failed = env.transact(|txn| {
+                        runs += 1;
+                        stock.put(txn, "plums", "blue")?;
+                        Err::<(), _>(Error::user("a reason of its own"))
+                    });
+                    assert!(matches!(failed, Err(Error::User(_))), "{failed:?}");
+                    runs
+                })
+            };
+            look_until(&env, &writer, |waits| waits.iter().any(|wait| wait.waiter != waits[0].waiter));
+            first.commit().unwrap();
+            changer.join().unwrap().unwrap();
+            assert_eq!(writer.join().unwrap(), 1, "the call succeeded: there is nothing to try again");
+        });
+    }
 }

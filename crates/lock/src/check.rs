@@ -4,14 +4,26 @@ use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 use crate::mode::ModeSet;
-use crate::table::{LockTable, PRIVATE_NODES};
+use crate::table::{Bucket, LockTable, PRIVATE_NODES};
 use crate::{Mode, OwnerNo, bucket, wait_word};
 
-/// Asserts Q3 at any moment, while others use the table: each waiter has somebody to wait for, whose end will let it
-/// in. A wait for nobody is in no cycle, so no search would find it.
+/// Asserts Q5. A release counts those that hold something, and stops at the first that does not.
+fn assert_in_order(table: &LockTable, bucket: &Bucket) {
+    let (mut node_no, mut youngest) = (bucket.head.load(Relaxed), None);
+    while node_no != 0 {
+        let node = table.node(node_no);
+        let age = node.granted().is_none().then(|| table.age(node.owner_no()));
+        assert!(age >= youngest, "Q5: {} is not where it belongs, on {}", node.owner_no(), node.name());
+        (youngest, node_no) = (age, node.next.load(Relaxed));
+    }
+}
+
+/// Asserts Q3 and Q5 at any moment, while others use the table: each waiter has somebody to wait for, whose end will
+/// let it in. A wait for nobody is in no cycle, so no search would find it.
 pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
     for bucket_no in 0..table.buckets.len() as u32 {
         let queue = table.latch_bucket(bucket_no, bucket::NOBODY);
+        assert_in_order(table, queue.bucket);
         let mut node_no = queue.bucket.head.load(Relaxed);
         while node_no != 0 {
             let node = table.node(node_no);
@@ -26,7 +38,7 @@ pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
     }
 }
 
-/// Asserts T1, T2, T3, Q3, Q4 and L1; returns how many locks are held or waited for.
+/// Asserts T1, T2, T3, Q3, Q4, Q5 and L1; returns how many locks are held or waited for.
 pub(crate) fn assert_consistent(table: &LockTable) -> usize {
     let mut places = BTreeSet::new();
     let mut queued = BTreeSet::new();
@@ -34,6 +46,7 @@ pub(crate) fn assert_consistent(table: &LockTable) -> usize {
         assert_eq!(bucket.latch.load(Relaxed), 0, "bucket {bucket_no} is latched");
         let (mut waiting, mut strong, mut last, mut names) = (0, 0, 0, BTreeSet::new());
         let mut node_no = bucket.head.load(Relaxed);
+        assert_in_order(table, bucket);
         while node_no != 0 {
             let node = table.node(node_no);
             assert!(places.insert(node_no), "node {node_no} is in two places");

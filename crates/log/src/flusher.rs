@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_page::Lsn;
-use ledgerstone_region::sync;
+use ledgerstone_region::sync::{self, JoinHandle};
 
 use crate::log::Log;
 
@@ -44,6 +44,12 @@ impl Log {
         self.state.flusher_state.store(ABSENT, SeqCst);
         // While another panic unwinds, that one is the news; a second would abort the process.
         assert!(ended.is_ok() || std::thread::panicking(), "the log's flusher thread has panicked");
+    }
+
+    /// True in the flusher's thread, which must not stop the flusher. A waker runs there, perhaps.
+    #[must_use]
+    pub fn is_flusher(&self) -> bool {
+        self.flusher.lock().as_ref().is_some_and(JoinHandle::is_current)
     }
 
     fn run_flusher(&self) {

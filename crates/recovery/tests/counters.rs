@@ -5,14 +5,16 @@ mod counting;
 use std::sync::Arc;
 
 use counting::{
-    ADD, ADD_SOMEWHERE, COUNTERS, PAGES, SIGN, add, add_args, add_by, create, recover, repeat_history, values,
+    ADD, ADD_SOMEWHERE, COUNTERS, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args, add_by, create, recover, repeat_history,
+    values,
 };
 use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
-use ledgerstone_page::PageId;
+use ledgerstone_page::{PageId, TableId};
 use ledgerstone_recovery::checkpoint;
-use ledgerstone_region::Random;
-use ledgerstone_txn::{Durability, Engine, Part, Txn, TxnError};
+use ledgerstone_region::{Random, sync};
+use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
 
 /// Runs random transactions, two at a time, until an error; returns what the counters must be: `(surely, perhaps)`.
 fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
@@ -142,6 +144,55 @@ fn a_nested_top_action_is_not_gone_back_to_from_inside() {
     .unwrap();
     txn.rollback_to(outer).unwrap();
     assert_eq!(values(&engine)[0], 7, "what the nested top action did stays");
+}
+
+/// A rollback takes no locks. What it asked for all the same is not held when the transaction goes on.
+#[test]
+fn an_undo_that_asks_for_a_lock_holds_none_afterwards() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    let savepoint = txn.savepoint();
+    add_by(ADD_SOMEWHERE, &mut txn, SIGN + 1, 0, 5).unwrap();
+    txn.rollback_to(savepoint).unwrap();
+    assert_eq!(txn.table_mode(LOCKED_BY_UNDO), None);
+    assert!(!txn.covers(LOCKED_BY_UNDO, Mode::X));
+    let mut other = engine.begin().unwrap();
+    assert!(other.try_lock_table(LOCKED_BY_UNDO, Mode::X).unwrap());
+    assert!(!txn.try_lock_table(LOCKED_BY_UNDO, Mode::IS).unwrap(), "another has it");
+}
+
+/// What a transaction has waited for counts as what it has at once: its table, its key, and the commit before it.
+#[test]
+fn a_lock_that_was_waited_for_is_noted_as_any_other() {
+    const TABLE: TableId = TableId(9);
+    type Lock = fn(&mut Txn, Mode) -> Result<(), TxnError>;
+    let whole: Lock = |txn, mode| txn.lock_table(TABLE, mode);
+    let key: Lock = |txn, mode| txn.lock_key(TABLE, KeyLock::Key(1), mode);
+    // The intention is there, or comes with the lock.
+    for (lock, is_known, count, held) in
+        [(whole, false, 1, Mode::S), (key, false, 2, Mode::IS), (key, true, 2, Mode::IS)]
+    {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let (engine, _) = create(&disk).unwrap();
+        let mut holder = engine.begin().unwrap();
+        lock(&mut holder, Mode::X).unwrap();
+        add(&mut holder, 1, 0, 1).unwrap();
+        let (there, waits) = (Arc::clone(&engine), engine.locks.stats().waits);
+        let waiter = sync::spawn("waiter", move || {
+            let mut txn = there.begin().unwrap();
+            if is_known {
+                txn.lock_table(TABLE, Mode::IS).unwrap();
+            }
+            lock(&mut txn, Mode::S).unwrap();
+            (txn.lock_count(), txn.table_mode(TABLE), txn.commit(Durability::Volatile).unwrap().depends)
+        });
+        while engine.locks.stats().waits == waits {
+            sync::sleep_ns(100_000);
+        }
+        let lsn = holder.commit(Durability::Volatile).unwrap().lsn;
+        assert_eq!(waiter.join().unwrap(), (count, Some(held), lsn), "{held}, {is_known}");
+    }
 }
 
 /// Room for the end of a nested top action is reserved before it begins: whatever fills the log inside, what it did

@@ -150,7 +150,8 @@ pub enum Error {
     /// A closure called back into the transaction that was calling it, through another table handle or iterator. Or the
     /// progress callback of a compaction asked for another compaction. Other threads get the same error when the
     /// closure keeps them waiting for a second. So does a call like a verification while too many others run inside
-    /// the callbacks of such calls.
+    /// the callbacks of such calls. So does a close that a waker or a keeper of the log asks for: it would wait for its
+    /// own end.
     #[error(
         "busy: the closure of another call is still running, in this thread or another; collect the records first, or use \
          an owned iterator"

@@ -37,7 +37,7 @@ use crate::transaction::Seat;
 use crate::{EnvTable, Error};
 
 /// An open environment. It is cheap to clone. It is closed in order when the last clone and the last transaction are
-/// gone.
+/// gone. If a waker or a keeper of the log drops the last one, that happens in another thread, a little later.
 ///
 /// ```
 /// # fn main() -> Result<(), ledgerstone::Error> {
@@ -276,10 +276,14 @@ impl Environment {
     /// # Errors
     /// [`Error::TransactionsOpen`], [`Error::Forked`]. [`Error::WritesInFlight`] if the device has stalled. If a page,
     /// the log or the control file cannot be written, the next open recovers. [`Error::Failed`]: the close of another
-    /// clone has met one of these. [`Error::Busy`]: the close of another clone has not ended for a minute.
+    /// clone has met one of these. [`Error::Busy`]: the close of another clone has not ended for a minute, or this is a
+    /// thread of the environment's own, which runs a waker or a keeper of the log.
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;
+        if handles.is_own_thread() {
+            return Err(Error::Busy); // It would wait for its own end.
+        }
         // A transaction counts itself before it begins. Those that wait to hear whether they may are not open. The
         // library's own do not count themselves.
         let mut count = 0;

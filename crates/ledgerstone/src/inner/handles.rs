@@ -35,6 +35,33 @@ impl Handles {
         Handles { env, threads: Mutex::new(threads), ended: AtomicU32::new(NOT_YET) }
     }
 
+    /// True in a thread whose end a close waits for. Code of the program's runs there: wakers, and keepers of the log.
+    pub(crate) fn is_own_thread(&self) -> bool {
+        let engine = &self.env.engine;
+        let is_one_of = |threads: &[sync::JoinHandle<()>]| threads.iter().any(sync::JoinHandle::is_current);
+        engine.log.is_flusher() || engine.cache.is_own_thread() || is_one_of(&self.threads.lock())
+    }
+
+    /// The last handle goes in a thread whose end a close waits for. So another thread closes.
+    fn shut_down_elsewhere(&mut self) {
+        let threads = std::mem::take(self.threads.get_mut());
+        let handles = Arc::new(Mutex::new(Some(Handles::of(Arc::clone(&self.env), threads))));
+        let theirs = Arc::clone(&handles);
+        let close = move || {
+            let handles = theirs.lock().take();
+            drop(handles); // No mutex is held meanwhile.
+        };
+        if sync::try_spawn("close", close).is_ok() {
+            return;
+        }
+        // There is no thread to be had. The next open recovers.
+        self.env.is_closed.store(true, Relaxed);
+        self.env.bell.stop();
+        self.env.rollbacks.stop();
+        self.env.engine.fail(CLOSED);
+        self.env.fence.close();
+    }
+
     /// Closes, or waits for the end of the close that another thread has begun.
     pub(crate) fn shut_down(&self) -> Result<(), Error> {
         self.env.engine.end_begins(|_| true);
@@ -128,6 +155,12 @@ impl Drop for Handles {
             // the parent's. The parent's lock is not ours since the fork (`held.rs` of the disk).
             std::mem::forget(Arc::clone(&self.env));
             std::mem::forget(std::mem::take(self.threads.get_mut()));
+            return;
+        }
+        if self.is_own_thread() {
+            if !self.env.is_closed() {
+                self.shut_down_elsewhere();
+            }
             return;
         }
         // Whatever fails here is found and mended by the next open.

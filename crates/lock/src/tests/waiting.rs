@@ -234,6 +234,28 @@ fn a_downgrade_wakes_those_who_can_come_in_now() {
     let _ = writer.join().unwrap().unwrap();
 }
 
+/// More than a release notes, to wake them behind the latch. In virtual time.
+#[test]
+fn a_release_wakes_all_of_a_crowd() {
+    const READERS: u32 = 100;
+    sync::Scheduler::run(1, || {
+        let locks = make(LockConfig { owners: READERS + 1, locks_max: 1 << 10, ..LockConfig::default() });
+        let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+        let readers: Vec<_> = (1..=READERS)
+            .map(|no| in_the_background(&locks, move |l| l.lock(OwnerNo(no), key(1), Mode::S, patient())))
+            .collect();
+        sync::sleep_ns(1_000_000_000); // By now all of them sleep.
+        let released_ns = sync::now_ns();
+        locks.unlock_all(A, None);
+        for reader in readers {
+            let _ = reader.join().unwrap().unwrap();
+        }
+        let woken_ns = sync::now_ns() - released_ns;
+        assert!(woken_ns < 10_000_000, "the last was woken after {woken_ns} ns");
+    })
+    .unwrap();
+}
+
 #[test]
 fn another_thread_can_give_up_all_locks_of_an_owner() {
     let locks = small();

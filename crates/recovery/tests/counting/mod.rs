@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 
 use ledgerstone_buffer::Cache;
 use ledgerstone_disk::{Disk, Open};
+use ledgerstone_lock::Mode;
 use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, LogConfig, LogScan};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
-use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, Xid};
+use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, TableId, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryError, adopt, analyse, checkpoint, redo, undo};
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
 use ledgerstone_testkit::EngineKit;
@@ -136,11 +137,16 @@ impl Operation for AddByPage {
 /// The first counter of this page says how many pages behind it the counters of [`AddSomewhere`] are, less one.
 pub const SIGN: u64 = 1;
 
+/// Each undo of [`AddSomewhere`] asks for this table.
+pub const LOCKED_BY_UNDO: TableId = TableId(77);
+
 struct SubtractWhereTheSignSays;
 
 impl LogicalUndo for SubtractWhereTheSignSays {
     fn undo(&self, txn: &mut Txn, _: OpId, args: &[u8]) -> Result<(), TxnError> {
         let engine = Arc::clone(txn.engine());
+        // Its locks are there since it was done.
+        assert!(txn.try_lock_table(LOCKED_BY_UNDO, Mode::X)?);
         let distance = engine.cache.shared(PageId(SIGN))?.words().u64(HEADER_BYTES);
         txn.claim(256)?;
         let mut page = engine.cache.exclusive(PageId(SIGN + 1 + distance))?;

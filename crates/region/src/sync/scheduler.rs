@@ -380,6 +380,11 @@ impl Member {
         self.block(state, Waits::Sleep, 0, Some(deadline_ns), Location::caller());
     }
 
+    /// True if this is thread `no` of `run`.
+    pub(super) fn is(&self, run: &Arc<Run>, no: u32) -> bool {
+        Arc::ptr_eq(&self.run, run) && self.no == no
+    }
+
     /// Waits for the end of thread `no`.
     #[track_caller]
     pub(super) fn join(&self, no: u32) {

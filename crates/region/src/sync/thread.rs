@@ -93,6 +93,14 @@ impl<T> JoinHandle<T> {
         }
     }
 
+    /// Whether the caller runs in this thread, which then cannot be joined.
+    pub fn is_current(&self) -> bool {
+        match &self.0 {
+            Thread::Real { handle, .. } => handle.thread().id() == std::thread::current().id(),
+            Thread::Simulated { run, no, .. } => scheduler::current().is_some_and(|member| member.is(run, *no)),
+        }
+    }
+
     /// The name given to [`spawn`].
     pub fn name(&self) -> &str {
         match &self.0 {
