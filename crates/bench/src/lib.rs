@@ -14,6 +14,7 @@ pub mod crowd;
 pub mod device;
 pub mod gates;
 mod latency;
+pub mod lines;
 pub mod loser;
 mod machine;
 mod made;

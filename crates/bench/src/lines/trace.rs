@@ -109,7 +109,7 @@ impl Caches {
             return Ok(());
         }
         let (at, size) = address(rest)?;
-        if kind == b'S'
+        if kind != b'L'
             && let Some(mark) = Mark::at(at, self.marks)
         {
             self.load = None;

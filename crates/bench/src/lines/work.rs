@@ -24,6 +24,8 @@ const RECORD_COUNT: u64 = 100_000;
 const BANK: Scale = Scale { account_count: 100_000, teller_count: 1_000, branch_count: 100, key: KeyKind::U64 };
 /// All of it fits. More would only take longer to trace: each access at the opening is a line of the trace.
 const CACHE_BYTES: u64 = 48 << 20;
+/// Of a segment of the log and of its buffer, for the same reason.
+const LOG_BYTES: u64 = 4 << 20;
 /// Turns of each thread before those that count.
 const WARM_TURNS: u64 = 2;
 /// Operations of one thread, run without a trace to know how long one takes.
@@ -128,7 +130,7 @@ fn key(random: &mut Random) -> [u8; 8] {
 
 /// Makes the environment.
 pub(super) fn prepare(dir: &Path, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow::Result<()> {
-    let env = Environment::options().open(dir)?;
+    let env = Environment::options().log_segment_bytes(LOG_BYTES).log_buffer_bytes(LOG_BYTES).open(dir)?;
     points::fill(&env, RECORD_COUNT, &mut |done, all| progress("records", done, all))?;
     tpcb::load(&env, &BANK, &mut |done, all| progress("bank", done, all))?;
     Ok(env.close()?)
@@ -138,6 +140,8 @@ fn open(dir: &Path) -> anyhow::Result<Places> {
     let env = Environment::options()
         .create(false)
         .cache_bytes(CACHE_BYTES)
+        .log_segment_bytes(LOG_BYTES)
+        .log_buffer_bytes(LOG_BYTES)
         .checkpoint_log_bytes(1 << 40)
         .durability(Durability::Volatile)
         .open(dir)?;
