@@ -31,21 +31,28 @@ pub(crate) fn keep_log(env: &Arc<Inner>, no: usize, period_ns: u64) {
 
 /// When the reclaimer looks again after a round that freed nothing, since somebody held all there was. It looks later
 /// and later, and at once when those who may hold it are others.
+///
+/// What is dropped meanwhile takes room. So the rest is over, too, when the log has grown by [`Rest::GROWTH_BYTES`] and
+/// the oldest reader is another: however long the last round took, not much more than that can pile up.
 #[derive(Debug)]
 struct Rest {
     ended_ns: u64,
     took_ns: u64,
     pause_ns: u64,
     holders: (Lsn, u32),
+    /// The oldest reader, and where the log ended, when the last round did.
+    oldest: Lsn,
+    tail: Lsn,
 }
 
 impl Rest {
     const PAUSE_NS_MAX: u64 = 60_000_000_000;
     /// A round that frees nothing is followed by a pause of so many times its length at least.
     const PAUSE_ROUNDS: u64 = 20;
+    const GROWTH_BYTES: u64 = 16 << 20;
 
     fn none() -> Rest {
-        Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0) }
+        Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0), oldest: Lsn(0), tail: Lsn(0) }
     }
 
     /// There is something new to look at. How long the last round took still counts. Every dropped table asks again,
@@ -54,23 +61,29 @@ impl Rest {
         self.pause_ns = 0;
     }
 
-    fn is_over(&mut self, now_ns: u64, holders: (Lsn, u32)) -> bool {
+    fn is_over(&mut self, now_ns: u64, holders: (Lsn, u32), tail: Lsn) -> bool {
         if self.holders != holders {
             self.holders = holders;
             self.shorten();
         }
+        let has_grown = tail.0.saturating_sub(self.tail.0) >= Rest::GROWTH_BYTES && holders.0 != self.oldest;
         let pause_ns = self.pause_ns.max(self.took_ns.saturating_mul(Rest::PAUSE_ROUNDS));
-        now_ns.saturating_sub(self.ended_ns) >= pause_ns
+        has_grown || now_ns.saturating_sub(self.ended_ns) >= pause_ns
     }
 
-    /// A round that began at `began_ns` has ended.
-    fn begin(&mut self, began_ns: u64, now_ns: u64, has_freed: bool, holders: (Lsn, u32)) {
-        if has_freed {
-            *self = Rest::none();
-            return;
-        }
+    /// A round that began at `began_ns` has ended; `has_freed` is none if it failed. One that failed has mostly waited:
+    /// for the turn of a compaction, or for room in the log. That is no work, and says nothing of what is held.
+    fn begin(&mut self, began_ns: u64, now_ns: u64, has_freed: Option<bool>, holders: (Lsn, u32), tail: Lsn) {
+        let took_ns = match has_freed {
+            Some(true) => {
+                *self = Rest::none();
+                return;
+            }
+            Some(false) => now_ns.saturating_sub(began_ns),
+            None => 0,
+        };
         let pause_ns = self.pause_ns.saturating_mul(2).clamp(PERIOD_NS, Rest::PAUSE_NS_MAX);
-        *self = Rest { ended_ns: now_ns, took_ns: now_ns.saturating_sub(began_ns), pause_ns, holders };
+        *self = Rest { ended_ns: now_ns, took_ns, pause_ns, holders, oldest: holders.0, tail };
     }
 }
 
@@ -183,9 +196,9 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
             rest.shorten();
         }
         let began_ns = sync::now_ns();
-        if (asked.reclaim || env.to_free().is_due()) && rest.is_over(began_ns, env.holders()) {
+        if (asked.reclaim || env.to_free().is_due()) && rest.is_over(began_ns, env.holders(), env.engine().log.tail()) {
             let freed = env.reclaim(&|| !env.bell().is_stopping());
-            rest.begin(began_ns, sync::now_ns(), freed.unwrap_or(false), env.holders());
+            rest.begin(began_ns, sync::now_ns(), freed.ok(), env.holders(), env.engine().log.tail());
         }
         if room.is_worth_a_look(sync::now_ns()) && env.engine().log.has_lacked_space() {
             env.ask_keepers();
@@ -213,13 +226,14 @@ mod tests {
     use super::*;
 
     const HOLDERS: (Lsn, u32) = (Lsn(4096), 1);
+    const TAIL: Lsn = Lsn(1 << 20);
 
     /// How many rounds of `took_ns` that free nothing there are in `all_ns`, if somebody looks each period.
     fn rounds(all_ns: u64, took_ns: u64, holders: impl Fn(u64) -> (Lsn, u32)) -> u64 {
         let (mut now_ns, mut count, mut rest) = (1, 0, Rest::none());
         while now_ns < all_ns {
-            if rest.is_over(now_ns, holders(now_ns)) {
-                rest.begin(now_ns, now_ns + took_ns, false, holders(now_ns + took_ns));
+            if rest.is_over(now_ns, holders(now_ns), Lsn(0)) {
+                rest.begin(now_ns, now_ns + took_ns, Some(false), holders(now_ns + took_ns), Lsn(0));
                 now_ns += took_ns;
                 count += 1;
             }
@@ -245,21 +259,47 @@ mod tests {
         let mut now_ns = 0;
         for _ in 0..30 {
             now_ns += 2 * Rest::PAUSE_NS_MAX;
-            assert!(rest.is_over(now_ns, HOLDERS));
-            rest.begin(now_ns, now_ns + 1000, false, HOLDERS);
+            assert!(rest.is_over(now_ns, HOLDERS, TAIL));
+            rest.begin(now_ns, now_ns + 1000, Some(false), HOLDERS, TAIL);
         }
         now_ns += PERIOD_NS;
-        assert!(!rest.is_over(now_ns, HOLDERS));
-        assert!(rest.is_over(now_ns, (Lsn(4096), 0)), "a transaction has ended");
-        rest.begin(now_ns, now_ns + 1000, false, HOLDERS);
+        assert!(!rest.is_over(now_ns, HOLDERS, TAIL));
+        assert!(rest.is_over(now_ns, (Lsn(4096), 0), TAIL), "a transaction has ended");
+        rest.begin(now_ns, now_ns + 1000, Some(false), HOLDERS, TAIL);
         rest.shorten();
-        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "somebody asked");
+        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS, TAIL), "somebody asked");
         let long_ns = 100 * PERIOD_NS;
-        rest.begin(now_ns, now_ns + long_ns, false, HOLDERS);
+        rest.begin(now_ns, now_ns + long_ns, Some(false), HOLDERS, TAIL);
         rest.shorten();
-        assert!(!rest.is_over(now_ns + 2 * long_ns, HOLDERS), "asked after a long round");
-        assert!(rest.is_over(now_ns + (1 + Rest::PAUSE_ROUNDS) * long_ns, HOLDERS), "asked long after it");
-        rest.begin(now_ns, now_ns + PERIOD_NS, true, HOLDERS);
-        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS), "something was freed");
+        assert!(!rest.is_over(now_ns + 2 * long_ns, HOLDERS, TAIL), "asked after a long round");
+        assert!(rest.is_over(now_ns + (1 + Rest::PAUSE_ROUNDS) * long_ns, HOLDERS, TAIL), "asked long after it");
+        rest.begin(now_ns, now_ns + PERIOD_NS, Some(true), HOLDERS, TAIL);
+        assert!(rest.is_over(now_ns + PERIOD_NS, HOLDERS, TAIL), "something was freed");
+    }
+
+    #[test]
+    fn what_is_dropped_meanwhile_does_not_pile_up() {
+        const LONG_NS: u64 = 1_000_000_000;
+        let grown = Lsn(TAIL.0 + Rest::GROWTH_BYTES);
+        let mut rest = Rest::none();
+        rest.begin(0, LONG_NS, Some(false), HOLDERS, TAIL);
+        let soon_ns = LONG_NS + PERIOD_NS;
+        assert!(!rest.is_over(soon_ns, (Lsn(8192), 1), TAIL), "it took long, and not much can have been dropped");
+        assert!(!rest.is_over(soon_ns, HOLDERS, grown), "the same reader holds it");
+        assert!(!rest.is_over(soon_ns, (Lsn(4096), 2), grown), "it is still the oldest");
+        assert!(rest.is_over(soon_ns, (Lsn(8192), 1), grown));
+    }
+
+    #[test]
+    fn a_round_that_only_waited_is_tried_again_soon() {
+        const LONG_NS: u64 = 5_000_000_000;
+        let mut rest = Rest::none();
+        rest.begin(0, LONG_NS, None, HOLDERS, TAIL);
+        assert!(rest.is_over(LONG_NS + PERIOD_NS, HOLDERS, TAIL));
+        // What fails again and again is tried less and less often.
+        for _ in 0..30 {
+            rest.begin(0, LONG_NS, None, HOLDERS, TAIL);
+        }
+        assert!(!rest.is_over(LONG_NS + 100 * PERIOD_NS, HOLDERS, TAIL));
     }
 }
