@@ -54,6 +54,8 @@ pub struct SettingsReport {
     pub file_per_second: f64,
     /// The second as a part of the first within a round: lowest, median, highest.
     pub ratio: [f64; 3],
+    /// The 95 % confidence interval of the median ratio, from order statistics.
+    pub ratio_interval: [f64; 2],
     /// The books of both banks afterwards.
     pub checks: [CheckReport; 2],
 }
@@ -79,7 +81,11 @@ impl std::fmt::Display for SettingsReport {
         writeln!(f, "  built-in defaults  {} transactions/s", number(self.defaults_per_second.round()))?;
         writeln!(f, "  with the file      {} transactions/s", number(self.file_per_second.round()))?;
         let [low, median, high] = self.ratio.map(|ratio| ratio * 100.0);
-        writeln!(f, "  of the defaults    {median:.1} % (rounds from {low:.1} to {high:.1})")?;
+        let [from, to] = self.ratio_interval.map(|ratio| ratio * 100.0);
+        writeln!(
+            f,
+            "  of the defaults    {median:.1} % (95 %: {from:.1} to {to:.1}; rounds from {low:.1} to {high:.1})"
+        )?;
         for (which, check) in ["defaults", "file"].iter().zip(&self.checks) {
             writeln!(f, "  check, {which:8}  {check}")?;
         }
@@ -137,11 +143,19 @@ pub fn run(args: &SettingsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> any
         defaults_per_second,
         file_per_second,
         ratio: [ratios[0], median(ratios.clone()), ratios[ratios.len() - 1]],
+        ratio_interval: interval(&ratios),
         checks: [tpcb::check(&defaults, &scale)?, tpcb::check(&file, &scale)?],
     };
     defaults.close()?;
     file.close()?;
     Ok(report)
+}
+
+/// The 95 % confidence interval of the median of sorted rounds, from order statistics. Of few rounds, the extremes.
+fn interval(sorted: &[f64]) -> [f64; 2] {
+    let count = sorted.len() as f64;
+    let below = (count / 2.0 - 0.98 * count.sqrt()).floor().max(0.0) as usize;
+    [sorted[below], sorted[sorted.len() - 1 - below]]
 }
 
 fn open(
@@ -169,6 +183,14 @@ mod tests {
     struct Line {
         #[command(flatten)]
         args: SettingsArgs,
+    }
+
+    #[test]
+    fn the_interval_of_the_median_leaves_out_the_outer_rounds() {
+        let rounds = |count: u32| (0..count).map(f64::from).collect::<Vec<_>>();
+        assert_eq!(interval(&rounds(3)), [0.0, 2.0]);
+        assert_eq!(interval(&rounds(20)), [5.0, 14.0]);
+        assert_eq!(interval(&rounds(100)), [40.0, 59.0]);
     }
 
     #[test]

@@ -188,6 +188,22 @@ fn without_direct_input_and_output_the_buffered_ways_are_measured() {
 }
 
 #[test]
+fn where_one_way_to_write_durably_is_refused_the_others_are_still_compared() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut command = probe(dir.path(), &["force"]);
+    let report = report(dir.path(), forbid(&mut command, libc::SYS_pwritev2, None, libc::EOPNOTSUPP));
+    assert!(skips(&report).contains("turns: buffered, RWF_DSYNC: pwritev2"), "{}", skips(&report));
+    let force = report["experiments"].as_array().unwrap().iter().find(|e| e["id"] == "force").unwrap();
+    let turns = force["groups"].as_array().unwrap().iter().find(|g| g["id"] == "force/turns").unwrap();
+    let has = |series: &str| turns["points"].as_array().unwrap().iter().any(|p| p["series"] == series);
+    assert!(has("buffered, fdatasync") && !has("buffered, RWF_DSYNC"), "{turns}");
+    let sync = report["advice"].as_array().unwrap().iter().find(|a| a["setting"] == "sync method").unwrap();
+    let because = sync["because"].as_str().unwrap();
+    assert!(because.starts_with("the default stays: ") && because.contains("RWF_DSYNC was not measured"), "{sync}");
+    assert!(sync["config"].is_null() && sync["is_measured"] == false, "{sync}");
+}
+
+#[test]
 fn without_cachestat_cold_files_are_still_checked() {
     let dir = tempfile::tempdir().unwrap();
     let mut command = probe(dir.path(), &["strategy", "force"]);
