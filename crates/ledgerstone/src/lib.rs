@@ -142,7 +142,7 @@ pub use ledgerstone_media::{
 };
 pub use table::{
     BytesTable, Entry, EnvTable, Index, IndexRange, IndexedRecord, IndexedRecords, Range, Record, SortedLoader, Table,
-    TypedEntry, TypedIndex, TypedIndexRange, TypedRange, TypedSortedLoader, ValueReader, ValueWriter,
+    TypedEntry, TypedEnvTable, TypedIndex, TypedIndexRange, TypedRange, TypedSortedLoader, ValueReader, ValueWriter,
 };
 pub use transaction::{Committed, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, TableTypes, TypeName, Value};
