@@ -373,7 +373,7 @@ fn a_table_that_is_lent_to_a_transaction_stays_what_it_is_until_the_transaction_
     let env = open();
     let ages = env.typed_table(AGES).unwrap();
     let without_waiting = TransactionOptions { lock_timeout: Some(std::time::Duration::ZERO), ..Default::default() };
-    let drop_it = || env.begin_with(without_waiting.clone()).unwrap().drop_table("ages");
+    let drop_it = || env.begin_with(without_waiting).unwrap().drop_table("ages");
     let txn = env.begin().unwrap();
     let table = ages.of(&txn).unwrap();
     assert!(matches!(drop_it(), Err(Error::LockTimeout { .. })), "the transaction is serializable");
@@ -403,7 +403,7 @@ fn threads_go_on_with_a_table_that_is_made_anew_all_the_time() {
                     let options = TransactionOptions { isolation: Some(level), ..Default::default() };
                     let mut done = 0;
                     while !is_over.load(std::sync::atomic::Ordering::SeqCst) || done < 20 {
-                        let result = env.transact_with(options.clone(), |txn| {
+                        let result = env.transact_with(options, |txn| {
                             let key = format!("{level:?}");
                             ages.first(txn)?;
                             ages.count(txn)?;
