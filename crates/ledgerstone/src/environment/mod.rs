@@ -214,8 +214,8 @@ impl Environment {
     /// see [what blocks](crate#what-blocks).
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if the table is missing in an environment for reading. [`Error::BadTableName`], conflicts, no
-    /// space.
+    /// [`Error::ReadOnly`] if the table is missing in an environment for reading. [`Error::BadTableName`], conflicts,
+    /// no space.
     pub fn table_or_create(&self, name: &str) -> Result<EnvTable, Error> {
         self.opened_or_made(|| self.table(name), |txn| txn.bytes_or_create(name).map(drop))
     }

@@ -10,8 +10,9 @@
 //!     that is what the handle knows. For an older one, the call finds the table by its name.
 //! V3. A call below serializable finds the table by its name at a snapshot. Before it has locked the table, others may
 //!     drop it and make another of that name. So the call looks again, until no table has the name.
-//! V4. A table that is found by its name may have other types than the one that was opened. A typed handle compares them
-//!     each time ([`Check`]). What the handle knows was compared when it was opened, and types never change in place.
+//! V4. A table that is found by its name may have other types than the one that was opened. A typed handle compares
+//!     them each time ([`Check`]). What the handle knows was compared when it was opened, and types never change in
+//!     place.
 
 use std::ops::Bound;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! A typed table that an environment has open, for all its transactions: [`EnvTable`] with keys and values of Rust types.
+//! A typed table that an environment has open, for all its transactions: [`EnvTable`] with keys and values of Rust
+//! types.
 
 use std::marker::PhantomData;
 
