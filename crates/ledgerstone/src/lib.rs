@@ -41,7 +41,9 @@
 //! - [`Environment`] is the directory. [`Environment::transact`] and [`Environment::begin`] make transactions.
 //! - [`BytesTable`] stores byte strings, and [`Table`] typed keys and values ([`TableDef`]). The module [`typed`] says
 //!   which types there are, how to derive them for structs, and how to store types that `serde` knows.
-//! - [`EnvTable`] is a table that is opened once for all transactions, which spares each of them the opening.
+//! - [`TypedEnvTable`] and [`EnvTable`] are tables that are opened once for all transactions and threads. Each of their
+//!   calls takes the transaction, which spares the transactions the opening. Made by [`Environment::typed_table`] and
+//!   [`Environment::table`].
 //! - [`Transaction::create_index`] makes an index: another way to find records, which every change keeps up to date
 //!   ([`Index`]).
 //! - [`Isolation`] is chosen for each transaction. [`Environment::snapshot`] reads without locks and without waiting.
@@ -142,7 +144,7 @@ pub use ledgerstone_media::{
 };
 pub use table::{
     BytesTable, Entry, EnvTable, Index, IndexRange, IndexedRecord, IndexedRecords, Range, Record, SortedLoader, Table,
-    TypedEntry, TypedIndex, TypedIndexRange, TypedRange, TypedSortedLoader, ValueReader, ValueWriter,
+    TypedEntry, TypedEnvTable, TypedIndex, TypedIndexRange, TypedRange, TypedSortedLoader, ValueReader, ValueWriter,
 };
 pub use transaction::{Committed, Prepared, Savepoint, Ticket, Transaction, TransactionOptions};
 pub use typed::{Key, TableDef, TableTypes, TypeName, Value};

@@ -135,10 +135,13 @@ impl Model {
                 }
             }
             5 => {
-                let table = open().unwrap();
-                let found: Records = table.range(..).unwrap().collect::<Result<_, _>>().unwrap();
+                let range = || match &handle {
+                    Some(handle) => handle.range(txn, ..),
+                    None => open().and_then(|table| table.range(..)),
+                };
+                let found: Records = range().unwrap().collect::<Result<_, _>>().unwrap();
                 assert!(&found == records, "seed {seed}: {} of {} records", found.len(), records.len());
-                let back: Vec<_> = table.range(..).unwrap().rev().map(|r| r.unwrap().0).collect();
+                let back: Vec<_> = range().unwrap().rev().map(|r| r.unwrap().0).collect();
                 assert!(back.iter().eq(records.keys().rev()), "seed {seed}");
             }
             6 => {
@@ -353,7 +356,7 @@ impl Twins {
             }
             (0, 1) if level == Isolation::Serializable => {
                 for (table, now) in [(a, "a"), (b, "b")] {
-                    let records: Vec<_> = table.of(txn)?.range(..)?.collect::<Result<_, _>>()?;
+                    let records: Vec<_> = table.range(txn, ..)?.collect::<Result<_, _>>()?;
                     txn.drop_table(now)?;
                     txn.create_table(now)?.load_sorted(records)?;
                 }
@@ -374,14 +377,14 @@ impl Twins {
             (1, 0..=3) => {
                 // From the right end.
                 let count = random.below(12) as usize + 1;
-                let last: Vec<_> = a.of(txn)?.range(..)?.rev().take(count).collect::<Result<_, _>>()?;
+                let last: Vec<_> = a.range(txn, ..)?.rev().take(count).collect::<Result<_, _>>()?;
                 for (key, _) in last {
                     assert_eq!(a.delete(txn, &key)?, b.delete(txn, &key)?, "{level:?}");
                 }
                 Ok(())
             }
             (_, 5) if level == Isolation::Serializable || level == Isolation::Snapshot => {
-                let all = |table: &EnvTable| table.of(txn)?.range(..)?.collect::<Result<Vec<_>, _>>();
+                let all = |table: &EnvTable| table.range(txn, ..)?.collect::<Result<Vec<_>, _>>();
                 let (left, right) = (all(a)?, all(b)?);
                 assert!(left == right, "{level:?}: {} and {} records", left.len(), right.len());
                 Ok(())

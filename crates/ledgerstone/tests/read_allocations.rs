@@ -50,4 +50,14 @@ fn a_value_is_read_without_an_allocation_and_a_key_costs_one() {
     ages.put("ann", 31).unwrap();
     assert_eq!(taken(|| assert_eq!(ages.get("ann").unwrap(), Some(31))), 1);
     assert_eq!(taken(|| assert_eq!(ages.get_with("ann", <[u8]>::len).unwrap(), Some(8))), 1);
+    txn.commit().unwrap();
+
+    let (bytes, ages) = (env.table("bytes").unwrap(), env.typed_table(TableDef::<String, u64>::new("ages")).unwrap());
+    let txn = env.begin().unwrap();
+    assert_eq!(taken(|| assert_eq!(bytes.get_with(&txn, "long", <[u8]>::len).unwrap(), Some(500))), 0);
+    assert_eq!(taken(|| drop(bytes.of(&txn).unwrap())), 0);
+    assert_eq!(taken(|| drop(ages.of(&txn).unwrap())), 0);
+    assert_eq!(taken(|| assert_eq!(ages.get(&txn, "ann").unwrap(), Some(31))), 1);
+    let snapshot = env.snapshot().unwrap();
+    assert_eq!(taken(|| drop(ages.of(&snapshot).unwrap())), 0);
 }

@@ -28,6 +28,7 @@ use common::number::{NUMBER, Number, add};
 use common::{tiny, within};
 use ledgerstone::{
     Durability, EnvTable, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions,
+    TypedEnvTable,
 };
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync::{self, Scheduler};
@@ -105,15 +106,20 @@ fn environment(hook: &Hook) -> Environment {
         Ok::<_, Error>(())
     })
     .unwrap();
-    *ENV_TABLE.lock().unwrap() = Some(env.table("plain").unwrap());
+    *ENV_TABLES.lock().unwrap() = Some((env.table("plain").unwrap(), env.typed_table(TOLD).unwrap()));
     env
 }
 
-/// A handle of "plain" in an environment that was made last, by whichever test: by others it is found by its name.
-static ENV_TABLE: Mutex<Option<EnvTable>> = Mutex::new(None);
+/// Handles of "plain" and "told" in an environment that was made last, by whichever test: by others they are found by
+/// their names.
+static ENV_TABLES: Mutex<Option<(EnvTable, TypedEnvTable<Told, Told>)>> = Mutex::new(None);
 
 fn env_table() -> EnvTable {
-    ENV_TABLE.lock().unwrap().clone().expect("an environment was made")
+    ENV_TABLES.lock().unwrap().clone().expect("an environment was made").0
+}
+
+fn typed_env_table() -> TypedEnvTable<Told, Told> {
+    ENV_TABLES.lock().unwrap().clone().expect("an environment was made").1
 }
 
 type Row = (String, Vec<u8>, Vec<u8>);

@@ -8,10 +8,10 @@ use std::{fs, io, thread};
 
 use anyhow::{Context, Result};
 use clap::{Parser, Subcommand};
-use ledgerstone::{Durability, Environment, TableDef, Ticket, TransactionOptions};
+use ledgerstone::{Durability, Environment, TableDef, Ticket, TransactionOptions, TypedEnvTable};
 
-/// By sensor and second.
-const READINGS: TableDef<(String, u64), f64> = TableDef::new("readings");
+/// By sensor and second. Opened once, for all transactions.
+type Readings = TypedEnvTable<(String, u64), f64>;
 
 /// A line `SENSOR,SECOND,VALUE`.
 fn parse(line: &str) -> Result<((String, u64), f64)> {
@@ -22,30 +22,29 @@ fn parse(line: &str) -> Result<((String, u64), f64)> {
 }
 
 /// Takes the measurements of a file: all of them or none. Of two of the same second, the later line counts.
-fn load(env: &Environment, file: &str) -> Result<u64> {
+fn load(env: &Environment, table: &Readings, file: &str) -> Result<u64> {
     let mut readings = fs::read_to_string(file)?.lines().map(parse).collect::<Result<Vec<_>>>()?;
     readings.reverse();
     readings.sort_by(|a, b| a.0.cmp(&b.0));
     readings.dedup_by(|a, b| a.0 == b.0);
     Ok(env.transact(|txn| {
-        let mut table = txn.open(READINGS)?;
-        if table.is_empty()? {
-            return table.load_sorted(readings.iter().map(|(key, value)| (key, value))); // Full pages, and less log.
+        if table.is_empty(txn)? {
+            return table.load_sorted(txn, readings.iter().map(|(key, value)| (key, value))); // Full pages, less log.
         }
-        readings.iter().try_for_each(|(key, value)| table.put(key, value))?;
+        readings.iter().try_for_each(|(key, value)| table.put(txn, key, value))?;
         Ok(readings.len() as u64)
     })?)
 }
 
 /// Takes what comes from standard input, and says how many lines became durable.
-fn stream(env: &Environment) -> Result<u64> {
+fn stream(env: &Environment, table: &Readings) -> Result<u64> {
     let options = TransactionOptions { durability: Some(Durability::Pipelined), ..Default::default() };
     let (sender, tickets) = mpsc::channel::<Ticket>();
     thread::scope(|scope| {
         let waiter = scope.spawn(move || tickets.iter().map(|ticket| ticket.wait().map(|()| 1)).sum::<Result<_, _>>());
         for line in io::stdin().lines() {
             let (key, value) = parse(&line?)?;
-            let ((), committed) = env.transact_ticket(options, |txn| txn.open(READINGS)?.put(&key, value))?;
+            let ((), committed) = env.transact_ticket(options, |txn| table.put(txn, &key, value))?;
             sender.send(committed.ticket)?;
         }
         drop(sender);
@@ -54,9 +53,9 @@ fn stream(env: &Environment) -> Result<u64> {
 }
 
 /// A sensor's measurements from one second to before another.
-fn report(env: &Environment, sensor: &str, from: u64, to: u64) -> Result<()> {
+fn report(env: &Environment, table: &Readings, sensor: &str, from: u64, to: u64) -> Result<()> {
     let (mut count, mut sum, mut least, mut most) = (0, 0.0, f64::INFINITY, f64::NEG_INFINITY);
-    for reading in env.snapshot()?.open(READINGS)?.range((sensor, from)..(sensor, to))? {
+    for reading in table.range(&env.snapshot()?, (sensor, from)..(sensor, to))? {
         let (_, value) = reading?;
         count += 1;
         sum += value;
@@ -93,13 +92,13 @@ enum Command {
 fn main() -> Result<()> {
     let args = Args::parse();
     let env = Environment::options().open(&args.dir)?;
-    env.transact(|txn| txn.open(READINGS).map(drop))?; // Makes the table, so that a snapshot finds it.
+    let table: Readings = env.typed_table(TableDef::new("readings"))?;
     match args.command {
-        Command::Load { file } => println!("{} loaded", load(&env, &file)?),
-        Command::Stream => println!("{} taken", stream(&env)?),
-        Command::Report { sensor, from, to } => report(&env, &sensor, from, to)?,
+        Command::Load { file } => println!("{} loaded", load(&env, &table, &file)?),
+        Command::Stream => println!("{} taken", stream(&env, &table)?),
+        Command::Report { sensor, from, to } => report(&env, &table, &sensor, from, to)?,
         Command::Forget { sensor, before } => {
-            let gone = env.transact(|txn| txn.open(READINGS)?.delete_range((&sensor, 0)..(&sensor, before)))?;
+            let gone = env.transact(|txn| table.delete_range(txn, (&sensor, 0)..(&sensor, before)))?;
             println!("{gone} forgotten");
         }
     }

@@ -127,9 +127,9 @@ impl MakeRoom {
 
 /// When the housekeeper sleeps until it is woken: a program that does nothing wakes no processor.
 ///
-/// Whatever it has to do comes with a change, which appends to the log, or with a ring of the bell. The log wakes it when
-/// the next record becomes durable. If no commit waits for that, the log's buffer is flushed when a quarter of it is
-/// full. A transaction that finds the disk full changes nothing, and rings.
+/// Whatever it has to do comes with a change, which appends to the log, or with a ring of the bell. The log wakes it
+/// when the next record becomes durable. If no commit waits for that, the log's buffer is flushed when a quarter of it
+/// is full. A transaction that finds the disk full changes nothing, and rings.
 #[derive(Debug)]
 struct Idle {
     tail: Lsn,

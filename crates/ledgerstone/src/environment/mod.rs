@@ -34,7 +34,7 @@ use crate::catalog::Entry;
 use crate::config::{Effective, Options};
 use crate::inner::{Handles, Inner};
 use crate::transaction::Seat;
-use crate::{EnvTable, Error};
+use crate::{EnvTable, Error, Key, TableDef, Transaction, TypedEnvTable, Value};
 
 /// An open environment. It is cheap to clone. It is closed in order when the last clone and the last transaction are
 /// gone. If a waker or a keeper of the log drops the last one, that happens in another thread, a little later.
@@ -205,7 +205,46 @@ impl Environment {
     /// # Errors
     /// [`Error::NoSuchTable`], conflicts.
     pub fn table(&self, name: &str) -> Result<EnvTable, Error> {
-        self.transact(|txn| Ok(EnvTable::of_open(&txn.bytes(name)?)))
+        self.transact(|txn| EnvTable::open(txn, name, |_| Ok(())))
+    }
+
+    /// Opens a table of byte strings for all transactions, on all threads, and makes it if it is missing.
+    ///
+    /// May wait for locks, for pages, for room in the log, and for a flush of the log if the table was made just now:
+    /// see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`] if the table is missing in an environment for reading. [`Error::BadTableName`], conflicts,
+    /// no space.
+    pub fn table_or_create(&self, name: &str) -> Result<EnvTable, Error> {
+        self.opened_or_made(|| self.table(name), |txn| txn.bytes_or_create(name).map(drop))
+    }
+
+    /// Opens a typed table for all transactions, on all threads, and makes it if it is missing, as
+    /// [`Transaction::open`](crate::Transaction::open) does.
+    ///
+    /// May wait for locks, for pages, for room in the log, and for a flush of the log if the table was made just now:
+    /// see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// As [`Transaction::open`](crate::Transaction::open).
+    pub fn typed_table<K: Key, V: Value>(&self, definition: TableDef<'_, K, V>) -> Result<TypedEnvTable<K, V>, Error> {
+        let open = || self.transact(|txn| TypedEnvTable::open(txn, definition));
+        self.opened_or_made(open, |txn| txn.open(definition).map(drop))
+    }
+
+    /// A table that was made is opened by a later transaction: a snapshot from between does not show it.
+    fn opened_or_made<T>(
+        &self,
+        open: impl Fn() -> Result<T, Error>,
+        make: impl Fn(&Transaction) -> Result<(), Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match open() {
+                Err(Error::NoSuchTable(_)) => self.transact(&make)?, // Others may drop it again.
+                opened => return opened,
+            }
+        }
     }
 
     /// Makes every earlier commit durable, whatever its durability. Takes at most one flush of the log, and none if all

@@ -98,6 +98,30 @@ impl SortedLoader {
         }
     }
 
+    /// Loads all records and ends. Gives their count, and a handle that sees them. All are loaded or none.
+    pub(super) fn load_all<K: AsRef<[u8]>, V: AsRef<[u8]>, E: From<Error>>(
+        mut self,
+        records: impl IntoIterator<Item = Result<(K, V), E>>,
+    ) -> Result<(u64, BytesTable), E> {
+        let shared = Arc::clone(&self.table.shared);
+        let push_all = |loader: &mut SortedLoader| -> Result<(), E> {
+            let _inside = shared.users_code(); // Who makes the records.
+            records.into_iter().try_for_each(|record| {
+                let (key, value) = record?;
+                Ok(loader.push(key, value)?)
+            })
+        };
+        match self.filling {
+            Filling::New { .. } => push_all(&mut self)?, // Nobody sees it before it is finished.
+            Filling::Append => shared.run_child(false, || push_all(&mut self))?,
+        }
+        Ok((self.count, self.finish()?))
+    }
+
+    pub(super) fn table(&self) -> &BytesTable {
+        &self.table
+    }
+
     /// Records so far.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -220,21 +244,8 @@ impl BytesTable {
         &mut self,
         records: impl IntoIterator<Item = Result<(K, V), E>>,
     ) -> Result<u64, E> {
-        let mut loader = self.sorted_loader()?;
-        let shared = Arc::clone(&self.shared);
-        let push_all = |loader: &mut SortedLoader| -> Result<(), E> {
-            let _inside = shared.users_code(); // Who makes the records.
-            records.into_iter().try_for_each(|record| {
-                let (key, value) = record?;
-                Ok(loader.push(key, value)?)
-            })
-        };
-        match loader.filling {
-            Filling::New { .. } => push_all(&mut loader)?, // Nobody sees it before it is finished.
-            Filling::Append => shared.run_child(false, || push_all(&mut loader))?,
-        }
-        let count = loader.count();
-        *self = loader.finish()?;
+        let (count, table) = self.sorted_loader()?.load_all(records)?;
+        *self = table;
         Ok(count)
     }
 }

@@ -1,6 +1,5 @@
 //! A table of byte strings in a transaction.
 
-use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
@@ -9,12 +8,12 @@ use ledgerstone_region::Share;
 use ledgerstone_structures::{Direction, Tree};
 use ledgerstone_txn::Txn;
 
+use super::coding::prefix_bounds;
 use super::here::TableIn;
 use crate::catalog::{OwnTables, TableInfo};
 use crate::transaction::{Shared, Sight};
-use crate::typed::{EncodeError, KeyRange, TableTypes};
-use crate::{Entry, Error, Isolation, Range, Record};
-use ledgerstone_core::typed::prefix_end;
+use crate::typed::{KeyRange, TableTypes};
+use crate::{Entry, Error, Range, Record};
 
 /// A table whose keys and values are byte strings, ordered by key. Calls take all types that lend bytes: `"key"`,
 /// `b"key"`, a `Vec`.
@@ -76,13 +75,6 @@ impl BytesTable {
         &self.info.tree
     }
 
-    /// Runs a program's code of key and value types, which may call back.
-    #[inline]
-    pub(crate) fn run_types<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _inside = self.shared.users_code();
-        f()
-    }
-
     /// The table and the transaction, lent.
     #[inline]
     pub(crate) fn here(&self) -> TableIn<'_> {
@@ -111,8 +103,8 @@ impl BytesTable {
         self.here().look(f)
     }
 
-    /// The value of `key`, as the transaction's [`Isolation`] sees it. A serializable transaction locks it for reading
-    /// until it ends.
+    /// The value of `key`, as the transaction's [`Isolation`](crate::Isolation) sees it. A serializable transaction
+    /// locks it for reading until it ends.
     ///
     /// May wait for locks and for pages: see [what blocks](crate#what-blocks).
     ///
@@ -197,23 +189,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
     pub fn insert(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.insert_as(key.as_ref(), value.as_ref(), Ok)
-    }
-
-    /// The same, with the old value as `read` makes of it; nothing has changed if that fails.
-    pub(crate) fn insert_as<T>(
-        &self,
-        key: &[u8],
-        value: &[u8],
-        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        let users = self.shared.users_code();
-        self.enter(Mode::IX, |txn| {
-            let old = self.tree().get(txn, key, self.here().for_update())?;
-            let old = old.map(|old| users.run(|| read(old))).transpose()?;
-            self.info.put(txn, key, value)?;
-            Ok(old)
-        })
+        self.here().insert_as(key.as_ref(), value.as_ref(), Ok)
     }
 
     /// Sets the value of a key that has none.
@@ -243,22 +219,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get_for_update`] and [`BytesTable::put`].
     pub fn remove(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>, Error> {
-        self.remove_as(key.as_ref(), Ok)
-    }
-
-    /// The same, with the value as `read` makes of it; nothing has changed if that fails.
-    pub(crate) fn remove_as<T>(
-        &self,
-        key: &[u8],
-        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        let users = self.shared.users_code();
-        self.enter(Mode::IX, |txn| {
-            let Some(value) = self.tree().get(txn, key, self.here().for_update())? else { return Ok(None) };
-            let value = users.run(|| read(value))?;
-            self.info.delete(txn, key)?;
-            Ok(Some(value))
-        })
+        self.here().remove_as(key.as_ref(), Ok)
     }
 
     /// Removes the record with the smallest key and returns it. Serializable transactions that take from the same end
@@ -270,7 +231,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn pop_first(&self) -> Result<Option<Record>, Error> {
-        self.pop_as(Direction::Forward, |key, value| Ok((key.to_vec(), value)))
+        self.here().pop_as(Direction::Forward, |key, value| Ok((key.to_vec(), value)))
     }
 
     /// Removes the record with the largest key and returns it, as [`BytesTable::pop_first`] does at the other end.
@@ -280,35 +241,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn pop_last(&self) -> Result<Option<Record>, Error> {
-        self.pop_as(Direction::Backward, |key, value| Ok((key.to_vec(), value)))
-    }
-
-    /// The record at one end as `read` makes of it; it is still there if that fails.
-    pub(crate) fn pop_as<T>(
-        &self,
-        end: Direction,
-        read: impl Fn(&[u8], Vec<u8>) -> Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        if self.shared.isolation == Isolation::Serializable {
-            // Locked for good at once: two that had both locked it for reading would wait for each other.
-            let users = self.shared.users_code();
-            return self.enter(Mode::IX, |txn| {
-                let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, end).for_change();
-                let Some((key, value)) = scan.next(txn)? else { return Ok(None) };
-                let (key, value) = (key.to_vec(), value.to_vec());
-                let record = users.run(|| read(&key, value))?;
-                self.info.delete(txn, &key)?;
-                Ok(Some(record))
-            });
-        }
-        loop {
-            let found = if end == Direction::Forward { self.first()? } else { self.last()? };
-            let Some((key, _)) = found else { return Ok(None) };
-            if let Some(record) = self.remove_as(&key, |value| read(&key, value))? {
-                return Ok(Some(record));
-            }
-            // Somebody else has taken it since.
-        }
+        self.here().pop_as(Direction::Backward, |key, value| Ok((key.to_vec(), value)))
     }
 
     /// Removes all records whose keys lie in `keys`, and returns how many there were. Until the transaction ends, no
@@ -320,15 +253,8 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::put`].
     pub fn delete_range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<u64, Error> {
-        let (start, end) = keys.bounds().map_err(|error| self.not_encodable("key", error))?;
-        self.delete_between(start, end)
-    }
-
-    pub(crate) fn delete_between(&self, start: Bound<Vec<u8>>, end: Bound<Vec<u8>>) -> Result<u64, Error> {
-        if crate::table::range::is_empty(&start, &end) {
-            return Ok(0);
-        }
-        self.enter(Mode::IX, |txn| self.info.delete_range(&self.shared.env, txn, start, end))
+        let here = self.here();
+        here.delete_between(here.key_bounds::<Vec<u8>>(keys)?)
     }
 
     /// Reads the value of `key` and replaces it by what `change` makes of it, in one descent. `None` leaves the value
@@ -365,7 +291,7 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn range(&self, keys: impl KeyRange<Vec<u8>>) -> Result<Range, Error> {
-        let (start, end) = keys.bounds().map_err(|error| self.not_encodable("key", error))?;
+        let (start, end) = self.here().key_bounds::<Vec<u8>>(keys)?;
         Range::new(self.clone(), start, end)
     }
 
@@ -376,12 +302,8 @@ impl BytesTable {
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range, Error> {
-        let prefix = prefix.as_ref();
-        let end = match prefix_end(prefix) {
-            Some(end) => Bound::Excluded(end),
-            None => Bound::Unbounded,
-        };
-        Range::new(self.clone(), Bound::Included(prefix.to_vec()), end)
+        let (start, end) = prefix_bounds(prefix.as_ref().to_vec());
+        Range::new(self.clone(), start, end)
     }
 
     /// The record with the smallest key.
@@ -438,9 +360,5 @@ impl BytesTable {
             true
         })?;
         Ok(count)
-    }
-
-    pub(crate) fn not_encodable(&self, what: &'static str, source: EncodeError) -> Error {
-        Error::NotEncodable { table: self.name().to_string(), what, source: Box::new(source) }
     }
 }

@@ -155,7 +155,7 @@ impl<K: Key, V: Value> TypedEntry<K, V> {
     /// # Errors
     /// [`Error::WrongType`] if the type does not read what it has written itself.
     pub fn key(&self) -> Result<K, Error> {
-        self.table.key(&self.key)
+        self.table.here().key(&self.key)
     }
 
     /// The value it had when the entry was made.

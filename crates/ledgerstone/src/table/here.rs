@@ -1,16 +1,19 @@
 //! A table in a transaction, both lent for a call: what handles of a transaction and of the environment have in common.
 
 use std::cell::Cell;
+use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_region::Share;
-use ledgerstone_structures::{Read, Tree};
+use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{Horizon, Txn};
 
+use super::range::is_empty;
 use crate::catalog::{OwnTables, TableInfo};
 use crate::transaction::{Shared, Sight};
-use crate::{Error, Isolation};
+use crate::typed::KeyBounds;
+use crate::{BytesTable, Error, Isolation};
 
 /// A buffer that is kept for the next read of a value is at most so large, in bytes.
 const KEPT_BYTES_MAX: usize = 64 << 10;
@@ -30,6 +33,11 @@ pub(crate) struct TableIn<'t> {
 impl<'t> TableIn<'t> {
     pub(crate) fn info(self) -> &'t Arc<TableInfo> {
         self.info.arc()
+    }
+
+    /// The same as a handle of the transaction.
+    pub(crate) fn owned(self) -> BytesTable {
+        BytesTable::new(self.shared, self.info.clone())
     }
 
     #[inline]
@@ -109,7 +117,7 @@ impl<'t> TableIn<'t> {
         self.enter(Mode::IX, |txn| Ok(self.tree().get(txn, key, self.for_update())?))
     }
 
-    pub(crate) fn for_update(self) -> Read {
+    fn for_update(self) -> Read {
         match self.shared.isolation {
             Isolation::Serializable => Read::ForUpdate,
             _ => Read::ForUpdateOnly,
@@ -127,8 +135,75 @@ impl<'t> TableIn<'t> {
         })
     }
 
+    /// Sets the value, and gives the old one as `read` makes of it; nothing has changed if that fails.
+    pub(crate) fn insert_as<T>(
+        self,
+        key: &[u8],
+        value: &[u8],
+        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| {
+            let old = self.tree().get(txn, key, self.for_update())?;
+            let old = old.map(|old| users.run(|| read(old))).transpose()?;
+            self.info.put(txn, key, value)?;
+            Ok(old)
+        })
+    }
+
     pub(crate) fn delete(self, key: &[u8]) -> Result<bool, Error> {
         self.enter(Mode::IX, |txn| self.info.delete(txn, key))
+    }
+
+    /// Removes the key, and gives its value as `read` makes of it; nothing has changed if that fails.
+    pub(crate) fn remove_as<T>(
+        self,
+        key: &[u8],
+        read: impl FnOnce(Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let users = self.shared.users_code();
+        self.enter(Mode::IX, |txn| {
+            let Some(value) = self.tree().get(txn, key, self.for_update())? else { return Ok(None) };
+            let value = users.run(|| read(value))?;
+            self.info.delete(txn, key)?;
+            Ok(Some(value))
+        })
+    }
+
+    /// Removes the record at one end, and gives it as `read` makes of it; it is still there if that fails.
+    pub(crate) fn pop_as<T>(
+        self,
+        end: Direction,
+        read: impl Fn(&[u8], Vec<u8>) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        if self.shared.isolation == Isolation::Serializable {
+            // Locked for good at once: two that had both locked it for reading would wait for each other.
+            let users = self.shared.users_code();
+            return self.enter(Mode::IX, |txn| {
+                let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, end).for_change();
+                let Some((key, value)) = scan.next(txn)? else { return Ok(None) };
+                let (key, value) = (key.to_vec(), value.to_vec());
+                let record = users.run(|| read(&key, value))?;
+                self.info.delete(txn, &key)?;
+                Ok(Some(record))
+            });
+        }
+        let table = self.owned();
+        loop {
+            let found = if end == Direction::Forward { table.first()? } else { table.last()? };
+            let Some((key, _)) = found else { return Ok(None) };
+            if let Some(record) = self.remove_as(&key, |value| read(&key, value))? {
+                return Ok(Some(record));
+            }
+            // Somebody else has taken it since.
+        }
+    }
+
+    pub(crate) fn delete_between(self, (start, end): KeyBounds) -> Result<u64, Error> {
+        if is_empty(&start, &end) {
+            return Ok(0);
+        }
+        self.enter(Mode::IX, |txn| self.info.delete_range(&self.shared.env, txn, start, end))
     }
 
     pub(crate) fn modify(self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {

@@ -2,6 +2,7 @@
 
 mod bulk;
 mod bytes;
+mod coding;
 mod definition;
 mod entry;
 mod env_table;
@@ -10,6 +11,7 @@ pub(crate) mod index;
 pub(crate) mod range;
 mod sight;
 mod typed;
+mod typed_env_table;
 mod value_io;
 
 pub use bulk::SortedLoader;
@@ -19,4 +21,5 @@ pub use env_table::EnvTable;
 pub use index::{Index, IndexRange, IndexedRecord, IndexedRecords, TypedIndex, TypedIndexRange};
 pub use range::{Range, Record};
 pub use typed::{Table, TypedRange, TypedSortedLoader};
+pub use typed_env_table::TypedEnvTable;
 pub use value_io::{ValueReader, ValueWriter};

@@ -9,6 +9,7 @@ use ledgerstone_txn::Horizon;
 
 use crate::transaction::KeptView;
 use crate::transaction::Sight;
+use crate::typed::KeyBounds;
 use crate::{BytesTable, Error, Isolation};
 
 /// An owned iterator over the records of a key range, in order. [`Iterator::next`] goes on from the front and
@@ -72,6 +73,16 @@ impl Range {
         let is_done = is_empty(&start, &end);
         let (front, back) = (None, None);
         Ok(Range { table, index, start, end, front, back, front_key: None, back_key: None, is_done, sight, view })
+    }
+
+    /// The same, from `start` to `end` only. It was of all records, and none was read.
+    pub(super) fn within(self, (start, end): KeyBounds) -> Range {
+        let is_done = is_empty(&start, &end);
+        Range { start, end, is_done, ..self }
+    }
+
+    pub(super) fn table(&self) -> &BytesTable {
+        &self.table
     }
 
     pub(crate) fn sight(&self) -> Sight {

@@ -1,13 +1,12 @@
 //! A typed table: [`BytesTable`] with keys and values of Rust types.
 
 use std::marker::PhantomData;
-use std::ops::Bound;
 
 use ledgerstone_structures::Direction;
 
-use crate::typed::{AsKey, AsValue, DecodeError, EncodeError, Key, KeyBounds, KeyPrefix, KeyRange, Value};
+use super::here::TableIn;
+use crate::typed::{AsKey, AsValue, Key, KeyPrefix, KeyRange, Value};
 use crate::{BytesTable, Error, Range, SortedLoader, TypedEntry};
-use ledgerstone_core::typed::prefix_end;
 
 /// A table with keys of type `K` and values of type `V` in a transaction. Made by [`crate::Transaction::open`].
 ///
@@ -75,7 +74,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::get`], [`Error::WrongType`], [`Error::NotEncodable`].
     pub fn get(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
-        self.bytes.look_at(&self.key_bytes(key)?, |bytes| self.value(bytes))?.transpose()
+        self.here().look_at(&self.key_bytes(key)?, |bytes| self.value(bytes))?.transpose()
     }
 
     /// Calls `read` with the bytes of `key`'s value, without decoding or allocating. See [`BytesTable::get_with`].
@@ -129,7 +128,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::insert`], and [`Error::NotEncodable`]. [`Error::WrongType`], with nothing changed.
     pub fn insert(&self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<Option<V>, Error> {
-        self.bytes.insert_as(&self.key_bytes(key)?, &self.value_bytes(value)?, |old| self.value(&old))
+        self.here().insert_as(&self.key_bytes(key)?, &self.value_bytes(value)?, |old| self.value(&old))
     }
 
     /// Sets the value of a key that has none.
@@ -159,7 +158,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::remove`], and [`Error::NotEncodable`]. [`Error::WrongType`], with nothing changed.
     pub fn remove(&self, key: impl AsKey<K>) -> Result<Option<V>, Error> {
-        self.bytes.remove_as(&self.key_bytes(key)?, |value| self.value(&value))
+        self.here().remove_as(&self.key_bytes(key)?, |value| self.value(&value))
     }
 
     /// Removes the record with the smallest key and returns it. See [`BytesTable::pop_first`].
@@ -169,7 +168,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::pop_first`]. [`Error::WrongType`], with nothing changed.
     pub fn pop_first(&self) -> Result<Option<(K, V)>, Error> {
-        self.bytes.pop_as(Direction::Forward, |key, value| self.record(key, &value))
+        self.here().pop_as(Direction::Forward, |key, value| self.record(key, &value))
     }
 
     /// Removes the record with the largest key and returns it. See [`BytesTable::pop_first`].
@@ -179,7 +178,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`Table::pop_first`].
     pub fn pop_last(&self) -> Result<Option<(K, V)>, Error> {
-        self.bytes.pop_as(Direction::Backward, |key, value| self.record(key, &value))
+        self.here().pop_as(Direction::Backward, |key, value| self.record(key, &value))
     }
 
     /// Removes all records whose keys lie in `keys`, and returns how many there were.
@@ -189,8 +188,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::delete_range`], and [`Error::NotEncodable`].
     pub fn delete_range(&self, keys: impl KeyRange<K>) -> Result<u64, Error> {
-        let (start, end) = self.key_bounds(keys)?;
-        self.bytes.delete_between(start, end)
+        self.here().delete_between(self.here().key_bounds::<K>(keys)?)
     }
 
     /// Fills a new or empty table with records that come in the order of their keys, or appends them to a table. See
@@ -219,11 +217,9 @@ impl<K: Key, V: Value> Table<K, V> {
         &mut self,
         records: impl IntoIterator<Item = Result<(impl AsKey<K>, impl AsValue<V>), E>>,
     ) -> Result<u64, E> {
-        let table = self.clone();
-        self.bytes.try_load_sorted(records.into_iter().map(|record| {
-            let (key, value) = record?;
-            Ok::<_, E>((table.key_bytes(key)?, table.value_bytes(value)?))
-        }))
+        let (count, table) = self.sorted_loader()?.load_all(records)?;
+        *self = table;
+        Ok(count)
     }
 
     /// Begins to load records that come in the order of their keys, one call each. [`Table::load_sorted`] is shorter
@@ -249,8 +245,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::sorted_loader`].
     pub fn sorted_loader(&self) -> Result<TypedSortedLoader<K, V>, Error> {
-        let (key, value) = (Vec::new(), Vec::new());
-        Ok(TypedSortedLoader { loader: self.bytes.sorted_loader()?, table: self.clone(), key, value })
+        Ok(TypedSortedLoader::new(self.bytes.sorted_loader()?))
     }
 
     /// Replaces the value of `key` by what `change` makes of it, in one descent. Returns whether there was one. `None`
@@ -261,15 +256,7 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::modify`]. [`Error::WrongType`] and [`Error::NotEncodable`], with nothing changed.
     pub fn modify(&self, key: impl AsKey<K>, change: impl FnOnce(V) -> Option<V>) -> Result<bool, Error> {
-        let mut failed = None;
-        let found = self.bytes.modify(self.key_bytes(key)?, |bytes| {
-            let new = self.value(bytes).and_then(|value| change(value).map(|new| self.value_bytes(new)).transpose());
-            new.unwrap_or_else(|error| {
-                failed = Some(error);
-                None
-            })
-        })?;
-        failed.map_or(Ok(found), Err)
+        self.here().modify_as(&self.key_bytes(key)?, change)
     }
 
     /// The place of `key`, to look at and to fill.
@@ -313,8 +300,8 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`BytesTable::get`], and [`Error::NotEncodable`].
     pub fn range(&self, keys: impl KeyRange<K>) -> Result<TypedRange<K, V>, Error> {
-        let (start, end) = self.key_bounds(keys)?;
-        Ok(TypedRange { range: Range::new(self.bytes.clone(), start, end)?, table: self.clone() })
+        let (start, end) = self.here().key_bounds::<K>(keys)?;
+        Ok(TypedRange::new(Range::new(self.bytes.clone(), start, end)?))
     }
 
     /// The records whose keys begin with `prefix`: the first characters of a string, or the leading parts of a tuple.
@@ -325,10 +312,8 @@ impl<K: Key, V: Value> Table<K, V> {
     /// # Errors
     /// As [`Table::range`].
     pub fn prefix(&self, prefix: impl KeyPrefix<K>) -> Result<TypedRange<K, V>, Error> {
-        let start = self.encoded("prefix", 16, |start| prefix.encode_prefix(start))?;
-        let end = prefix_end(&start).map_or(Bound::Unbounded, Bound::Excluded);
-        let range = Range::new(self.bytes.clone(), Bound::Included(start), end)?;
-        Ok(TypedRange { range, table: self.clone() })
+        let (start, end) = self.here().key_prefix::<K>(prefix)?;
+        Ok(TypedRange::new(Range::new(self.bytes.clone(), start, end)?))
     }
 
     /// The record with the smallest key.
@@ -371,59 +356,26 @@ impl<K: Key, V: Value> Table<K, V> {
         self.bytes.count()
     }
 
+    /// The table and the transaction, lent.
+    #[inline]
+    pub(super) fn here(&self) -> TableIn<'_> {
+        self.bytes.here()
+    }
+
     fn key_bytes(&self, key: impl AsKey<K>) -> Result<Vec<u8>, Error> {
-        self.encoded("key", 16, |out| key.encode(out))
+        self.here().key_bytes::<K>(key)
     }
 
     fn value_bytes(&self, value: impl AsValue<V>) -> Result<Vec<u8>, Error> {
-        self.encoded("value", size_of::<V>(), |out| value.encode(out))
-    }
-
-    #[inline]
-    pub(super) fn encoded(
-        &self,
-        what: &'static str,
-        len: usize,
-        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
-    ) -> Result<Vec<u8>, Error> {
-        let mut bytes = Vec::with_capacity(len);
-        self.encode_to(what, &mut bytes, encode)?;
-        Ok(bytes)
-    }
-
-    #[inline]
-    fn encode_to(
-        &self,
-        what: &'static str,
-        out: &mut Vec<u8>,
-        encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>,
-    ) -> Result<(), Error> {
-        self.bytes.run_types(|| encode(out)).map_err(|error| self.bytes.not_encodable(what, error))
-    }
-
-    /// The ends of a range.
-    fn key_bounds(&self, keys: impl KeyRange<K>) -> Result<KeyBounds, Error> {
-        self.bytes.run_types(|| keys.bounds()).map_err(|error| self.bytes.not_encodable("key", error))
+        self.here().value_bytes::<V>(value)
     }
 
     fn record(&self, key: &[u8], value: &[u8]) -> Result<(K, V), Error> {
-        Ok((self.key(key)?, self.value(value)?))
+        self.here().record(key, value)
     }
 
-    pub(crate) fn key(&self, bytes: &[u8]) -> Result<K, Error> {
-        self.decoded("key", || K::decode(bytes))
-    }
-
-    pub(crate) fn value(&self, bytes: &[u8]) -> Result<V, Error> {
-        self.decoded("value", || V::decode(bytes))
-    }
-
-    #[inline]
-    pub(crate) fn decoded<T>(&self, what: &str, decode: impl FnOnce() -> Result<T, DecodeError>) -> Result<T, Error> {
-        self.bytes.run_types(decode).map_err(|error| Error::WrongType {
-            table: self.bytes.name().to_string(),
-            what: format!("{what}: {error}"),
-        })
+    pub(super) fn value(&self, bytes: &[u8]) -> Result<V, Error> {
+        self.here().value(bytes)
     }
 }
 
@@ -435,6 +387,10 @@ pub struct TypedRange<K, V> {
 }
 
 impl<K, V> TypedRange<K, V> {
+    pub(super) fn new(range: Range) -> TypedRange<K, V> {
+        TypedRange { table: Table { bytes: range.table().clone(), types: PhantomData }, range }
+    }
+
     /// Calls `f` with the bytes of each remaining key and value, without decoding or allocating, until `f` says false.
     /// [`Key::decode`] and [`Value::decode`] read what is wanted of them. See [`Range::for_each_ref`].
     ///
@@ -499,6 +455,23 @@ impl<K, V> std::fmt::Debug for TypedSortedLoader<K, V> {
 }
 
 impl<K: Key, V: Value> TypedSortedLoader<K, V> {
+    pub(super) fn new(loader: SortedLoader) -> TypedSortedLoader<K, V> {
+        TypedSortedLoader { table: Table::new(loader.table().clone()), loader, key: Vec::new(), value: Vec::new() }
+    }
+
+    /// Loads all records and ends. Gives their count, and a handle that sees them.
+    pub(super) fn load_all<E: From<Error>>(
+        self,
+        records: impl IntoIterator<Item = Result<(impl AsKey<K>, impl AsValue<V>), E>>,
+    ) -> Result<(u64, Table<K, V>), E> {
+        let table = &self.table;
+        let (count, loaded) = self.loader.load_all(records.into_iter().map(|record| {
+            let (key, value) = record?;
+            Ok::<_, E>((table.key_bytes(key)?, table.value_bytes(value)?))
+        }))?;
+        Ok((count, Table::new(loaded)))
+    }
+
     /// The next record.
     ///
     /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
@@ -508,8 +481,9 @@ impl<K: Key, V: Value> TypedSortedLoader<K, V> {
     pub fn push(&mut self, key: impl AsKey<K>, value: impl AsValue<V>) -> Result<(), Error> {
         self.key.clear();
         self.value.clear();
-        self.table.encode_to("key", &mut self.key, |out| key.encode(out))?;
-        self.table.encode_to("value", &mut self.value, |out| value.encode(out))?;
+        let here = self.table.here();
+        here.encode_to("key", &mut self.key, |out| key.encode(out))?;
+        here.encode_to("value", &mut self.value, |out| value.encode(out))?;
         self.loader.push(&self.key, &self.value)
     }
 

@@ -15,7 +15,7 @@ use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
 use super::common::number::NUMBER;
 use super::told::{TOLD, Told};
-use super::{Hook, environment};
+use super::{Hook, env_table, environment, typed_env_table};
 
 /// One call of a method, named as the method is, up to a comma.
 pub struct Call {
@@ -103,6 +103,9 @@ pub fn of_environment(env: &Environment) -> Vec<Call> {
         }),
         env_on("Environment::table_names", |env| env.table_names().map(drop)),
         env_on("Environment::table", |env| env.table("plain").map(drop)),
+        env_on("Environment::table_or_create", |env| env.table_or_create("plain").map(drop)),
+        env_on("Environment::table_or_create, creating", |env| env.table_or_create("kept inside").map(drop)),
+        env_on("Environment::typed_table", |env| env.typed_table(TOLD).map(drop)),
         env_on("Environment::stat", |env| env.stat().map(drop)),
         env_on("Environment::verify", |env| env.verify().map(drop)),
         env_on("Environment::verify_with", |env| env.verify_with(|_| ()).map(drop)),
@@ -356,6 +359,82 @@ pub fn of_transaction(txn: &Arc<Transaction>) -> Vec<Call> {
         }),
         with("Transaction::rollback_to", (Arc::clone(txn), early), |(txn, point)| txn.rollback_to(point)),
     ]
+    .into_iter()
+    .chain(of_environments_tables(txn))
+    .collect()
+}
+
+/// Calls of a transaction by handles of the environment.
+fn of_environments_tables(txn: &Arc<Transaction>) -> Vec<Call> {
+    let plain = (Arc::clone(txn), env_table());
+    let told = (Arc::clone(txn), typed_env_table());
+    vec![
+        on("EnvTable::of", &plain, |(txn, t)| t.of(txn).map(drop)),
+        on("EnvTable::table_id", &plain, |(txn, t)| t.table_id(txn).map(drop)),
+        on("EnvTable::root_page", &plain, |(txn, t)| t.root_page(txn).map(drop)),
+        on("EnvTable::types", &plain, |(txn, t)| t.types(txn).map(drop)),
+        on("EnvTable::indexes", &plain, |(txn, t)| t.indexes(txn).map(drop)),
+        on("EnvTable::index", &plain, |(txn, t)| t.index(txn, "i").map(drop)),
+        on("EnvTable::get", &plain, |(txn, t)| t.get(txn, [3]).map(drop)),
+        on("EnvTable::get_with", &plain, |(txn, t)| t.get_with(txn, [3], |_| ()).map(drop)),
+        on("EnvTable::get_for_update", &plain, |(txn, t)| t.get_for_update(txn, [3]).map(drop)),
+        on("EnvTable::contains", &plain, |(txn, t)| t.contains(txn, [3]).map(drop)),
+        on("EnvTable::put", &plain, |(txn, t)| t.put(txn, [3], b"x")),
+        on("EnvTable::insert", &plain, |(txn, t)| t.insert(txn, [3], b"x").map(drop)),
+        on("EnvTable::insert_new", &plain, |(txn, t)| t.insert_new(txn, b"o", b"x")),
+        on("EnvTable::delete", &plain, |(txn, t)| t.delete(txn, [3]).map(drop)),
+        on("EnvTable::remove", &plain, |(txn, t)| t.remove(txn, [5]).map(drop)),
+        on("EnvTable::pop_first", &plain, |(txn, t)| t.pop_first(txn).map(drop)),
+        on("EnvTable::pop_last", &plain, |(txn, t)| t.pop_last(txn).map(drop)),
+        on("EnvTable::delete_range", &plain, |(txn, t)| t.delete_range(txn, &[6u8][..]..&[7u8][..]).map(drop)),
+        on("EnvTable::modify", &plain, |(txn, t)| t.modify(txn, [3], |_| None).map(drop)),
+        on("EnvTable::entry", &plain, |(txn, t)| t.entry(txn, [3]).map(drop)),
+        on("EnvTable::range", &plain, |(txn, t)| t.range(txn, ..).map(drop)),
+        on("EnvTable::prefix", &plain, |(txn, t)| t.prefix(txn, [3]).map(drop)),
+        on("EnvTable::first", &plain, |(txn, t)| t.first(txn).map(drop)),
+        on("EnvTable::last", &plain, |(txn, t)| t.last(txn).map(drop)),
+        on("EnvTable::is_empty", &plain, |(txn, t)| t.is_empty(txn).map(drop)),
+        on("EnvTable::count", &plain, |(txn, t)| t.count(txn).map(drop)),
+        on("EnvTable::estimated_count", &plain, |(txn, t)| t.estimated_count(txn).map(drop)),
+        on("EnvTable::value_len", &plain, |(txn, t)| t.value_len(txn, b"large").map(drop)),
+        on("EnvTable::value_reader", &plain, |(txn, t)| t.value_reader(txn, b"large").map(drop)),
+        on("EnvTable::value_writer", &plain, |(txn, t)| t.value_writer(txn, b"large")?.set_len(10)),
+        on("EnvTable::sorted_loader", &plain, |(txn, t)| t.sorted_loader(txn).map(drop)),
+        on("EnvTable::load_sorted", &plain, |(txn, t)| t.load_sorted(txn, [([201], [1])]).map(drop)),
+        on("EnvTable::try_load_sorted", &plain, |(txn, t)| {
+            t.try_load_sorted(txn, [Ok::<_, Error>(([202], [1]))]).map(drop)
+        }),
+        on("TypedEnvTable::of", &told, |(txn, t)| t.of(txn).map(drop)),
+        on("TypedEnvTable::get", &told, |(txn, t)| t.get(txn, Told(3)).map(drop)),
+        on("TypedEnvTable::get_with", &told, |(txn, t)| t.get_with(txn, Told(3), |_| ()).map(drop)),
+        on("TypedEnvTable::get_for_update", &told, |(txn, t)| t.get_for_update(txn, Told(3)).map(drop)),
+        on("TypedEnvTable::contains", &told, |(txn, t)| t.contains(txn, Told(3)).map(drop)),
+        on("TypedEnvTable::put", &told, |(txn, t)| t.put(txn, Told(3), Told(3))),
+        on("TypedEnvTable::insert", &told, |(txn, t)| t.insert(txn, Told(3), Told(3)).map(drop)),
+        on("TypedEnvTable::insert_new", &told, |(txn, t)| t.insert_new(txn, Told(102), Told(3))),
+        on("TypedEnvTable::delete", &told, |(txn, t)| t.delete(txn, Told(3)).map(drop)),
+        on("TypedEnvTable::remove", &told, |(txn, t)| t.remove(txn, Told(5)).map(drop)),
+        on("TypedEnvTable::pop_first", &told, |(txn, t)| t.pop_first(txn).map(drop)),
+        on("TypedEnvTable::pop_last", &told, |(txn, t)| t.pop_last(txn).map(drop)),
+        on("TypedEnvTable::delete_range", &told, |(txn, t)| t.delete_range(txn, Told(6)..Told(7)).map(drop)),
+        on("TypedEnvTable::sorted_loader", &told, |(txn, t)| t.sorted_loader(txn).map(drop)),
+        on("TypedEnvTable::load_sorted", &told, |(txn, t)| t.load_sorted(txn, [(Told(203), Told(1))]).map(drop)),
+        on("TypedEnvTable::try_load_sorted", &told, |(txn, t)| {
+            t.try_load_sorted(txn, [Ok::<_, Error>((Told(204), Told(1)))]).map(drop)
+        }),
+        on("TypedEnvTable::modify", &told, |(txn, t)| t.modify(txn, Told(3), Some).map(drop)),
+        on("TypedEnvTable::entry", &told, |(txn, t)| t.entry(txn, Told(3)).map(drop)),
+        on("TypedEnvTable::get_or_insert_with", &told, |(txn, t)| {
+            t.get_or_insert_with(txn, Told(103), || Told(1)).map(drop)
+        }),
+        on("TypedEnvTable::index", &told, |(txn, t)| t.index::<Told>(txn, "i")?.lookup(Told(1)).map(drop)),
+        on("TypedEnvTable::range", &told, |(txn, t)| t.range(txn, ..).map(drop)),
+        on("TypedEnvTable::prefix", &told, |(txn, t)| t.prefix(txn, Told(3)).map(drop)),
+        on("TypedEnvTable::first", &told, |(txn, t)| t.first(txn).map(drop)),
+        on("TypedEnvTable::last", &told, |(txn, t)| t.last(txn).map(drop)),
+        on("TypedEnvTable::is_empty", &told, |(txn, t)| t.is_empty(txn).map(drop)),
+        on("TypedEnvTable::count", &told, |(txn, t)| t.count(txn).map(drop)),
+    ]
 }
 
 fn none<T>() -> Result<T, Error> {
@@ -379,6 +458,9 @@ pub fn answered_at_once(txn: &Arc<Transaction>) -> Vec<Call> {
         on("BytesTable::root_page", &plain, |t| ok(t.root_page())),
         on("BytesTable::types", &plain, |t| ok(t.types().clone())),
         on("BytesTable::indexes", &indexed, |t| ok(t.indexes())),
+        with("EnvTable::name", env_table(), |t| ok((t.name().len(), format!("{t:?}")))),
+        with("TypedEnvTable::name", typed_env_table(), |t| ok((t.name().len(), format!("{t:?}")))),
+        with("TypedEnvTable::as_bytes", typed_env_table(), |t| ok(t.as_bytes().clone())),
         on("Table::name", &told, |t| ok(t.name().len())),
         on("Table::as_bytes", &told, |t| ok(t.as_bytes().clone())),
         on("Index::definition", &index, |index| ok(index.definition().clone())),

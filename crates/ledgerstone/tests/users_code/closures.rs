@@ -10,7 +10,7 @@ use ledgerstone_dump::{Dump, DumpOptions, LoadOptions};
 
 use super::common::number::{NUMBER, add};
 use super::told::{Code, TOLD, Told, telling};
-use super::{Hook, env_table};
+use super::{Hook, env_table, typed_env_table};
 
 /// Calls of a transaction that run the user's code: each calls the hook one or more times.
 pub type Inside = fn(&Transaction, &Hook) -> Result<(), Error>;
@@ -110,6 +110,67 @@ pub const INSIDE: &[(&str, Inside)] = &[
             Some(b"zz".to_vec())
         };
         env_table().modify(txn, [3], change).map(drop)
+    }),
+    ("EnvTable::load_sorted", |txn, hook| {
+        let records = (200..210u8).map(|n| {
+            hook.call();
+            ([n], [b'a'])
+        });
+        env_table().load_sorted(txn, records).map(drop)
+    }),
+    ("EnvTable::try_load_sorted", |txn, hook| {
+        let records = (200..210u8).map(|n| {
+            hook.call();
+            Ok::<_, Error>(([n], [b'a']))
+        });
+        env_table().try_load_sorted(txn, records).map(drop)
+    }),
+    ("TypedEnvTable::get_with", |txn, hook| typed_env_table().get_with(txn, Told(3), |_| hook.call()).map(drop)),
+    ("TypedEnvTable::modify", |txn, hook| {
+        let change = |old: Told| {
+            hook.call();
+            Some(Told(old.0 + 1))
+        };
+        typed_env_table().modify(txn, Told(3), change).map(drop)
+    }),
+    ("TypedEnvTable::get_or_insert_with", |txn, hook| {
+        let make = || {
+            hook.call();
+            Told(1)
+        };
+        typed_env_table().get_or_insert_with(txn, Told(99), make).map(drop)
+    }),
+    ("TypedEnvTable::load_sorted", |txn, hook| {
+        let records = (200..210).map(|n| {
+            hook.call();
+            (Told(n), Told(1))
+        });
+        typed_env_table().load_sorted(txn, records).map(drop)
+    }),
+    ("TypedEnvTable::try_load_sorted", |txn, hook| {
+        let records = (200..210).map(|n| {
+            hook.call();
+            Ok::<_, Error>((Told(n), Told(1)))
+        });
+        typed_env_table().try_load_sorted(txn, records).map(drop)
+    }),
+    ("code of a type, insert by the environment's handle", |txn, hook| {
+        telling(Code::DecodeValue, hook, || typed_env_table().insert(txn, Told(3), Told(7)))
+    }),
+    ("code of a type, remove by the environment's handle", |txn, hook| {
+        telling(Code::DecodeValue, hook, || typed_env_table().remove(txn, Told(3)))
+    }),
+    ("code of a type, pop_first by the environment's handle", |txn, hook| {
+        telling(Code::DecodeKey, hook, || typed_env_table().pop_first(txn))
+    }),
+    ("code of a type, modify by the environment's handle, the new value", |txn, hook| {
+        telling(Code::EncodeValue, hook, || typed_env_table().modify(txn, Told(3), Some))
+    }),
+    ("code of a type, get by the environment's handle", |txn, hook| {
+        telling(Code::DecodeValue, hook, || typed_env_table().get(txn, Told(3)))
+    }),
+    ("code of a type, delete_range by the environment's handle", |txn, hook| {
+        telling(Code::EncodeKey, hook, || typed_env_table().delete_range(txn, Told(3)..Told(4)))
     }),
     ("Table::get_with", |txn, hook| txn.open(TOLD)?.get_with(Told(3), |_| hook.call()).map(drop)),
     ("Range::for_each_ref, when its back has moved", |txn, hook| {
@@ -273,6 +334,8 @@ pub const BETWEEN: &[&str] = &[
     "Entry::and_modify",
     "Entry::or_insert_with",
     "EnvTable::get_with",
+    "EnvTable::load_sorted",
+    "EnvTable::try_load_sorted",
     "Range::for_each_ref, when its back has moved",
     "Table::get_or_insert_with",
     "Table::get_with",
@@ -284,8 +347,14 @@ pub const BETWEEN: &[&str] = &[
     "Transaction::try_nested",
     "TypedEntry::and_modify",
     "TypedEntry::or_insert_with",
+    "TypedEnvTable::get_or_insert_with",
+    "TypedEnvTable::get_with",
+    "TypedEnvTable::load_sorted",
+    "TypedEnvTable::try_load_sorted",
+    "code of a type, delete_range by the environment's handle",
     "code of a type, first",
     "code of a type, get",
+    "code of a type, get by the environment's handle",
     "code of a type, get, its key",
     "code of a type, index",
     "code of a type, load_sorted",

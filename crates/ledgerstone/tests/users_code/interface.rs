@@ -9,10 +9,11 @@ use super::closures::{INSIDE, OUTSIDE};
 use super::media::MEDIA;
 
 /// The types whose methods are called inside of closures.
-const TYPES: [&str; 20] = [
+const TYPES: [&str; 22] = [
     "BytesTable",
     "ChangeFeed",
     "Entry",
+    "EnvTable",
     "Environment",
     "Index",
     "IndexRange",
@@ -26,6 +27,7 @@ const TYPES: [&str; 20] = [
     "Ticket",
     "Transaction",
     "TypedEntry",
+    "TypedEnvTable",
     "TypedIndex",
     "TypedIndexRange",
     "TypedRange",
@@ -171,4 +173,15 @@ fn every_closure_that_can_be_handed_in_is_one_that_panics() {
     let inside = INSIDE.iter().map(|(name, _)| of(name));
     let tested = inside.chain(OUTSIDE.iter().map(|(name, _)| of(name))).chain(MEDIA.iter().map(|(name, _)| of(name)));
     compare("closures", &there, &tested.filter(|name| name.contains("::")).collect(), &NOT_HANDED_IN);
+}
+
+#[test]
+fn a_table_of_the_environment_has_the_calls_of_one_in_a_transaction() {
+    let all: BTreeSet<String> = methods().into_iter().map(|method| method.name).collect();
+    let of = |of: &str| -> BTreeSet<&str> {
+        all.iter().filter_map(|name| name.strip_prefix(of)?.strip_prefix("::")).filter(|name| *name != "of").collect()
+    };
+    assert!(of("BytesTable").len() > 30 && of("Table").len() > 20);
+    assert_eq!(of("EnvTable"), of("BytesTable"));
+    assert_eq!(of("TypedEnvTable"), of("Table"));
 }

@@ -121,7 +121,7 @@ impl Index {
     /// # Errors
     /// As [`BytesTable::get`].
     pub fn range(&self, index_keys: impl KeyRange<Vec<u8>>) -> Result<IndexRange, Error> {
-        let (start, end) = index_keys.bounds().map_err(|error| self.table.not_encodable("index key", error))?;
+        let (start, end) = self.table.here().bounds_of("index key", || index_keys.bounds())?;
         self.between(start.as_ref().map(Vec::as_slice), end.as_ref().map(Vec::as_slice))
     }
 

@@ -78,10 +78,8 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     /// # Errors
     /// As [`Index::range`].
     pub fn range(&self, index_keys: impl KeyRange<I>) -> Result<TypedIndexRange<I, K, V>, Error> {
-        let table = self.table.as_bytes();
-        let bounds = table.run_types(|| index_keys.bounds()).map_err(|error| table.not_encodable(INDEX_KEY, error))?;
-        let range = self.index.range(bounds)?;
-        Ok(self.typed(range))
+        let bounds = self.table.here().bounds_of(INDEX_KEY, || index_keys.bounds())?;
+        Ok(self.typed(self.index.range(bounds)?))
     }
 
     /// The records whose index keys begin with `prefix`. See [`KeyPrefix`].
@@ -96,7 +94,7 @@ impl<I: Key, K: Key, V: Value> TypedIndex<I, K, V> {
     }
 
     fn encoded(&self, encode: impl FnOnce(&mut Vec<u8>) -> Result<(), EncodeError>) -> Result<Vec<u8>, Error> {
-        self.table.encoded(INDEX_KEY, 16, encode)
+        self.table.here().encoded(INDEX_KEY, 16, encode)
     }
 
     fn typed(&self, range: IndexRange) -> TypedIndexRange<I, K, V> {
@@ -115,8 +113,8 @@ pub struct TypedIndexRange<I, K, V> {
 impl<I: Key, K: Key, V: Value> TypedIndexRange<I, K, V> {
     fn record(&self, record: Result<IndexedRecord, Error>) -> Result<(I, K, V), Error> {
         let (index_key, key, value) = record?;
-        let index_key = self.table.decoded(INDEX_KEY, || I::decode(&index_key))?;
-        let key = self.table.decoded("key", || K::decode(&key))?;
+        let index_key = self.table.here().decoded(INDEX_KEY, || I::decode(&index_key))?;
+        let key = self.table.here().key(&key)?;
         Ok((index_key, key, self.table.value(&value)?))
     }
 }
