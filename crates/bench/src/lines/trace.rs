@@ -1,8 +1,8 @@
 //! Reads a trace of memory accesses, and finds which lines of memory processors take from each other.
 //!
-//! It is the protocol of all caches that keep themselves the same: a line that is written is in one cache only, and a
-//! line that is read may be in many. A cache has room for everything here, so a line moves for one reason: another
-//! processor has written it, or wants to.
+//! It is the protocol of all caches that keep themselves the same. A line that is written is in one cache only. A line
+//! that is read may be in many. A cache has room for everything here, so a line moves for one reason: another processor
+//! has written it, or wants to.
 //!
 //! T1. A processor that never had a line does not take it from another: it would come from memory.
 //! T2. A load and a store of one instruction are one access, which wants the line for itself.

@@ -33,7 +33,7 @@ pub(crate) fn keep_log(env: &Arc<Inner>, no: usize, period_ns: u64) {
 /// and later, and at once when those who may hold it are others.
 ///
 /// What is dropped meanwhile takes room. So the rest is over, too, when the log has grown by [`Rest::GROWTH_BYTES`] and
-/// the oldest reader is another: however long the last round took, not much more than that can pile up.
+/// the oldest reader is another. However long the last round took, not much more than that can pile up.
 #[derive(Debug)]
 struct Rest {
     ended_ns: u64,

@@ -315,8 +315,8 @@ impl Environment {
     /// # Errors
     /// [`Error::TransactionsOpen`], [`Error::Forked`]. [`Error::WritesInFlight`] if the device has stalled. If a page,
     /// the log or the control file cannot be written, the next open recovers. [`Error::Failed`]: the close of another
-    /// clone has met one of these. [`Error::Busy`]: the close of another clone has not ended for a minute, or this is a
-    /// thread of the environment's own, which runs a waker or a keeper of the log.
+    /// clone has met one of these. [`Error::Busy`]: the close of another clone has not ended for a minute, or a
+    /// waker or a keeper of the log calls this. They run in threads of the environment's own.
     pub fn close(self) -> Result<(), Error> {
         let handles = &self.inner.handles;
         handles.env.engine.check_process()?;
