@@ -19,7 +19,6 @@
 #   make flash-bench          the paper's figures from TPC-C with 20 warehouses, on an eighth of its device
 #   make flash-bench-full     the same on all 32 GB
 #   make bench                every figure of docs/benchmarks.md, measured again
-#   make lines                lines of memory that processors take from each other, simulated (docs/lines.md)
 #   make counts               what operations cost, counted under callgrind: instructions, atomics, allocations, code (docs/costs.md)
 #   make port-kills ROUNDS=1000   processes at ports killed and stopped at random moments
 #   make port-net             two sites between network namespaces with loss, repetition, reordering and delay (as root)
@@ -56,7 +55,7 @@ export PATH := $(PATH):$(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo)/
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test docs beside peers crash faults damage media planted histories soak sanitize loom fuzz bench counts lines probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside peers crash faults damage media planted histories soak sanitize loom fuzz bench counts probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -143,10 +142,6 @@ bench: release
 counts: release
 	@scripts/need.sh valgrind objdump
 	@scripts/one.sh "counts of operations (docs/costs.md)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" bench counts --against docs/costs.md --out docs/costs.md
-
-lines: release
-	@scripts/need.sh valgrind objdump
-	@scripts/one.sh "lines that processors take from each other (docs/lines.md)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" bench lines --out docs/lines.md
 
 install: release
 	@scripts/one.sh "install in $(DESTDIR)$(PREFIX)" scripts/install.sh "$(DESTDIR)$(PREFIX)"

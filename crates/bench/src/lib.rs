@@ -14,7 +14,6 @@ pub mod crowd;
 pub mod device;
 pub mod gates;
 mod latency;
-pub mod lines;
 pub mod loser;
 mod machine;
 mod made;

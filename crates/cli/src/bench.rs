@@ -38,8 +38,6 @@ pub enum Bench {
     Settings(bench::settings::SettingsArgs),
     /// Count what operations cost: instructions, atomics, allocations, code. Needs valgrind and objdump.
     Counts(bench::counts::CountsArgs),
-    /// Find the lines of memory that processors take from each other, and how far they let many go. Needs valgrind.
-    Lines(bench::lines::LinesArgs),
     /// Measure the device alone: durable overwrites and random reads.
     Device(bench::device::DeviceArgs),
     /// Kill a process that runs TPC-B, and measure the restart.
@@ -94,12 +92,6 @@ fn measure(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
         }
         Bench::Counts(args) => {
             if let Some(report) = bench::counts::run(args, &mut show)? {
-                drop(progress);
-                if output.is_json { print(output, &report.figures())? } else { print_text(output, &report)? }
-            }
-        }
-        Bench::Lines(args) => {
-            if let Some(report) = bench::lines::run(args, &mut show)? {
                 drop(progress);
                 if output.is_json { print(output, &report.figures())? } else { print_text(output, &report)? }
             }

@@ -395,12 +395,6 @@ pub const HELP: &[Help] = &[
         &["bench points", "bench tpcb"],
     ),
     help(
-        "bench lines",
-        &[("ledgerstone bench lines --processors 2,32", "Two processors, and 32.")],
-        "",
-        &["bench counts", "bench crowd"],
-    ),
-    help(
         "bench settings",
         &[("ledgerstone bench settings shop/ledgerstone.toml", "Is this file better than the defaults?")],
         "the books do not agree",

@@ -35,7 +35,6 @@ const NOT_RUN: &[&str] = &[
     "ledgerstone bench snapshots --records 100000 --seconds 10 --rounds 2",
     "ledgerstone bench crowd --threads 4,50 --seconds 1",
     "ledgerstone bench counts --against docs/costs.md",
-    "ledgerstone bench lines --processors 2,32",
     "ledgerstone bench settings shop/ledgerstone.toml",
     "ledgerstone bench device --tmp .",
     "ledgerstone bench recovery --transactions 20000 --accounts 10000",

@@ -228,7 +228,6 @@ const NOT_RUN: &[&str] = &[
     "bench snapshots",
     "bench crowd",
     "bench counts",
-    "bench lines",
     "bench device",
     "bench recovery",
     "bench loser",
