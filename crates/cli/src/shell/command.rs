@@ -259,7 +259,7 @@ pub enum ParseError {
     },
 }
 
-/// Understands a command, one of [`commands`](super::words::commands); `None` for a blank one or a comment.
+/// Understands a command, one of [`commands`]; `None` for a blank one or a comment.
 ///
 /// # Errors
 /// See [`ParseError`].
