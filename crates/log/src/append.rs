@@ -18,6 +18,9 @@
 //!     free.
 //! C4. A transaction that holds a claim must not wait for one that may be waiting for a claim: claims are given back
 //!     before a lock wait.
+//! C5. Between its calls a transaction may keep a claim of [`Log::kept_claim_bytes`], so that it need not claim for each
+//!     small record. As many transactions as there may be keep at most a sixteenth of the buffer, and the largest claim
+//!     is for that much less. So no claim waits for what is kept, however long its holder does nothing.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
@@ -76,10 +79,31 @@ impl Log {
     pub fn claim(&self, bytes: usize) -> Result<Claim, LogError> {
         let bytes = self.claim_check(bytes)?;
         let beside = self.state.line_wanted.load(Relaxed); // C3
-        if self.try_claim(bytes, beside, Purpose::Ordinary).is_ok() {
+        if self.try_claim(bytes, 0, beside, Purpose::Ordinary).is_ok() {
             return Ok(Claim { left: bytes });
         }
         self.claim_in_line(bytes)
+    }
+
+    /// [`Log::claim`] and [`Log::reserve_undo`] in one step: what a transaction needs that begins to write.
+    ///
+    /// # Errors
+    /// As both. Nothing is claimed then, and nothing reserved.
+    #[inline]
+    pub fn claim_and_reserve_undo(&self, bytes: usize, undo_bytes: u64) -> Result<Claim, LogError> {
+        let claimed = self.claim_check(bytes)?;
+        let beside = self.state.line_wanted.load(Relaxed); // C3
+        if self.try_claim(claimed, undo_bytes, beside, Purpose::Ordinary).is_ok() {
+            return Ok(Claim { left: claimed });
+        }
+        self.reserve_undo(undo_bytes)?;
+        self.claim(bytes).inspect_err(|_| self.release_undo(undo_bytes))
+    }
+
+    /// Bytes of a claim that a transaction may keep between its calls (C5). 0: nothing.
+    #[inline]
+    pub fn kept_claim_bytes(&self) -> u64 {
+        self.kept_claim_bytes
     }
 
     /// As [`Log::claim`], for a rollback. It is refused only if even the space reserved for rollbacks would not do.
@@ -102,7 +126,7 @@ impl Log {
 
     fn claim_past_line(&self, bytes: usize, purpose: Purpose) -> Result<Claim, LogError> {
         let bytes = self.claim_check(bytes)?;
-        if self.try_claim(bytes, 0, purpose).is_ok() {
+        if self.try_claim(bytes, 0, 0, purpose).is_ok() {
             return Ok(Claim { left: bytes });
         }
         self.claim_beside_line(bytes, purpose)
@@ -111,10 +135,18 @@ impl Log {
     /// Gives back what is left of a claim.
     #[inline]
     pub fn give_back(&self, claim: Claim) {
+        self.give_back_all(claim, 0);
+    }
+
+    /// Gives back what is left of a claim, and what [`Log::reserve_undo`] reserved.
+    #[inline]
+    pub fn give_back_all(&self, claim: Claim, undo_bytes: u64) {
         if claim.left > 0 {
             let head = self.state.claim_head.fetch_sub(claim.left, SeqCst);
-            let committed = self.state.committed.fetch_sub(claim.left, SeqCst);
-            debug_assert!(committed >= claim.left && head >= claim.left, "{} given back of {head}", claim.left);
+            debug_assert!(head >= claim.left, "{} given back of {head}", claim.left);
+        }
+        if claim.left + undo_bytes > 0 {
+            self.release_undo(claim.left + undo_bytes);
         }
         // After the above in the one order: either we see the sleeper, or it saw what we gave back.
         if self.state.head_wants.load(SeqCst) != 0 || self.state.undo_sleepers.load(SeqCst) != 0 {
@@ -142,6 +174,7 @@ impl Log {
     }
 
     /// Releases what [`Log::reserve_undo`] reserved.
+    #[inline]
     pub fn release_undo(&self, bytes: u64) {
         let committed = self.state.committed.fetch_sub(bytes, SeqCst);
         assert!(committed >= bytes, "{bytes} bytes of undo released of {committed}");
@@ -176,12 +209,12 @@ impl Log {
         Ok(bytes)
     }
 
-    /// Claims, if `beside` bytes are free as well.
+    /// Claims, if `beside` bytes are free as well; an ordinary claim reserves `undo_bytes` with it.
     #[inline]
-    fn try_claim(&self, bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
+    fn try_claim(&self, bytes: u64, undo_bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
         let state = &*self.state;
         let is_committed = match purpose {
-            Purpose::Ordinary => self.try_commit(bytes, beside, self.margin_bytes()),
+            Purpose::Ordinary => self.try_commit(bytes + undo_bytes, beside, self.margin_bytes()),
             Purpose::Upkeep => self.try_commit(bytes, beside, self.restart_bytes()),
             Purpose::Undo => true, // Reserved.
         };
@@ -212,7 +245,7 @@ impl Log {
             }
         };
         if purpose != Purpose::Undo {
-            state.committed.fetch_sub(bytes, SeqCst);
+            state.committed.fetch_sub(bytes + undo_bytes, SeqCst);
         }
         Err(refused)
     }
@@ -306,7 +339,7 @@ impl Log {
     fn try_claim_slow(&self, bytes: u64, purpose: Purpose) -> Result<bool, LogError> {
         loop {
             self.check_failed()?;
-            match self.try_claim(bytes, 0, purpose) {
+            match self.try_claim(bytes, 0, 0, purpose) {
                 Ok(()) => return Ok(true),
                 Err(Refused::Segments) => self.prepare_for(bytes, purpose)?,
                 Err(Refused::Buffer) => {
@@ -449,16 +482,59 @@ mod tests {
         let committed = || log.state.committed.load(SeqCst);
         let before = committed();
         let mut claims = Vec::new();
-        while log.try_claim(1000, 0, Purpose::Ordinary).is_ok() {
+        while log.try_claim(1000, 0, 0, Purpose::Ordinary).is_ok() {
             claims.push(Claim { left: 1000 });
         }
         let taken = committed();
         assert_eq!(taken, before + 1000 * claims.len() as u64);
         for purpose in [Purpose::Ordinary, Purpose::Upkeep, Purpose::Undo] {
-            assert_eq!(log.try_claim(1000, 0, purpose), Err(Refused::Buffer), "{purpose:?}");
+            assert_eq!(log.try_claim(1000, 0, 0, purpose), Err(Refused::Buffer), "{purpose:?}");
             assert_eq!(committed(), taken, "{purpose:?}");
         }
+        assert_eq!(log.try_claim(1000, 500, 0, Purpose::Ordinary), Err(Refused::Buffer));
+        assert_eq!(committed(), taken, "with room to undo");
         claims.into_iter().for_each(|claim| log.give_back(claim));
         assert_eq!((committed(), log.state.claim_head.load(SeqCst)), (before, before));
+    }
+
+    #[test]
+    fn a_claim_and_its_room_to_undo_come_and_go_together() {
+        let sim = SimDisk::new();
+        let region = Region::anonymous(16 << 20).unwrap();
+        let small = LogConfig::new(Arc::new(sim.clone()), region, *b"test environment");
+        let log = Log::open(LogConfig { segment_bytes: 64 << 10, buffer_bytes: 16 << 10, ..small }).unwrap();
+        let words = || (log.state.claim_head.load(SeqCst), log.state.committed.load(SeqCst));
+        let before = words();
+        let claim = log.claim_and_reserve_undo(100, 2048).unwrap();
+        assert_eq!(claim.left(), 104);
+        assert_eq!(words(), (before.0 + 104, before.1 + 104 + 2048));
+        log.give_back_all(claim, 2048);
+        assert_eq!(words(), before);
+        // More than is ready: segments are made.
+        let claim = log.claim_and_reserve_undo(100, 1 << 20).unwrap();
+        assert_eq!(words(), (before.0 + 104, before.1 + 104 + (1 << 20)));
+        log.give_back_all(claim, 1 << 20);
+        sim.no_space_after(sim.used_bytes());
+        let too_much = 1 << 30;
+        assert!(matches!(log.claim_and_reserve_undo(100, too_much), Err(LogError::NoSpace { .. })));
+        let too_long = log.claim_bytes_max() as usize + 1;
+        assert!(matches!(log.claim_and_reserve_undo(too_long, 8), Err(LogError::ClaimTooLarge { .. })));
+        assert_eq!(words(), before, "what is refused leaves nothing behind");
+    }
+
+    /// C5.
+    #[test]
+    fn the_largest_claim_has_room_beside_all_that_is_kept() {
+        for (buffer_bytes, count) in
+            [(16 << 10, 1), (16 << 10, 40), (128 << 10, 77), (8 << 20, 1055), (1 << 30, 16_031)]
+        {
+            let region = Region::anonymous(16 << 20).unwrap();
+            let config = LogConfig::new(Arc::new(SimDisk::new()), region, *b"test environment");
+            let config = LogConfig { buffer_bytes, kept_claim_count: count, ..config };
+            let (kept, largest) = (config.kept_claim_bytes(), config.claim_bytes_max());
+            assert!(kept.is_multiple_of(8) && kept > 0, "{buffer_bytes}, {count}");
+            assert!(kept * u64::from(count) <= buffer_bytes / 16, "{buffer_bytes}, {count}");
+            assert_eq!(kept * u64::from(count) + largest, buffer_bytes / 2, "{buffer_bytes}, {count}");
+        }
     }
 }

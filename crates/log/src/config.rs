@@ -15,6 +15,11 @@ use crate::record::FIRST_LSN;
 /// The largest segment, and the largest buffer, in bytes.
 pub const LOG_BYTES_MAX: u64 = 1 << 30;
 
+/// All rests of claims that are kept take no more than this part of the buffer, and none of them more than so many
+/// bytes: enough for several small records.
+const KEPT_PART: u64 = 16;
+const KEPT_BYTES_MAX: u64 = 1024;
+
 /// What [`crate::Log::open`] needs to know. [`LogConfig::new`] has the defaults for an empty log.
 #[derive(Clone)]
 pub struct LogConfig {
@@ -29,6 +34,8 @@ pub struct LogConfig {
     /// Bytes of the buffer: a power of two from 16 KiB to 1 GiB. Half of it is for records that are not durable yet, so
     /// the longest record is half of it, the other half for reading recent ones back. 8 MiB.
     pub buffer_bytes: u64,
+    /// Claims of which a rest may be kept at once, see [`crate::Log::kept_claim_bytes`]. 0.
+    pub kept_claim_count: u32,
     /// When a leader flushes.
     pub group: GroupCommit,
     /// How long the flusher thread leaves an `Async` commit undurable. 10 ms.
@@ -62,6 +69,7 @@ impl LogConfig {
             env_id,
             segment_bytes: 16 << 20,
             buffer_bytes: 8 << 20,
+            kept_claim_count: 0,
             group: GroupCommit::default(),
             async_delay_ns: 10_000_000,
             spare_segments: 2,
@@ -93,8 +101,14 @@ impl LogConfig {
         Ok(())
     }
 
-    /// Most that one claim can be for: a claim larger than what waits for the device could never be granted.
+    /// Most that one claim can be for: half of the buffer waits for the device, less all that may be kept (C5 in
+    /// `append.rs`). A larger one could never be granted.
     pub(crate) fn claim_bytes_max(&self) -> u64 {
-        self.buffer_bytes / 2
+        self.buffer_bytes / 2 - self.kept_claim_bytes() * u64::from(self.kept_claim_count)
+    }
+
+    pub(crate) fn kept_claim_bytes(&self) -> u64 {
+        let each = (self.buffer_bytes / KEPT_PART).checked_div(u64::from(self.kept_claim_count)).unwrap_or(0);
+        (each / 8 * 8).min(KEPT_BYTES_MAX)
     }
 }

@@ -41,6 +41,7 @@ pub struct Log {
     /// Behind the record that begins the incarnation.
     begun: u64,
     pub(crate) claim_bytes_max: u64,
+    pub(crate) kept_claim_bytes: u64,
     pub(crate) group: GroupCommit,
     pub(crate) async_delay_ns: u64,
     spare_segments: u64,
@@ -140,6 +141,7 @@ impl Log {
             first_in_ring: end,
             begun: end,
             claim_bytes_max: config.claim_bytes_max(),
+            kept_claim_bytes: config.kept_claim_bytes(),
             group: config.group,
             async_delay_ns: config.async_delay_ns,
             spare_segments: config.spare_segments,

@@ -407,3 +407,38 @@ fn work_all_sync(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: 
     }
     None
 }
+
+/// C5 in `log/append.rs`: what is kept spares the next call its claim. It is used by nobody who has not asked.
+#[test]
+fn a_rest_of_a_claim_is_kept_for_the_next_call_that_asks() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let (kept, claimed) = (engine.log.kept_claim_bytes(), || engine.log.stat().claimed_bytes);
+    for ends_well in [true, false] {
+        let mut txn = engine.begin().unwrap();
+        add(&mut txn, 1, 1, 1).unwrap();
+        txn.keep_claim();
+        let (rest, tail) = (claimed(), engine.log.tail().0);
+        assert!((256..kept).contains(&rest), "{rest} of {kept}");
+        let mut page = engine.cache.exclusive(PageId(1)).unwrap();
+        let unasked = txn.update(&mut page, ADD, &add_args(0, 1));
+        assert!(matches!(unasked, Err(TxnError::ClaimTooSmall { left: 0, .. })), "{unasked:?}");
+        drop(page);
+        add(&mut txn, 1, 1, 1).unwrap();
+        txn.keep_claim();
+        assert_eq!(claimed(), rest - (engine.log.tail().0 - tail), "the second call has claimed nothing");
+        txn.claim(3 * kept as usize).unwrap();
+        txn.keep_claim();
+        assert_eq!(claimed(), 0, "more than may be kept goes back");
+        txn.claim(8).unwrap();
+        assert_eq!(claimed(), kept);
+        txn.release_claim();
+        assert_eq!(claimed(), 0);
+        add(&mut txn, 1, 1, 1).unwrap();
+        txn.keep_claim();
+        assert_ne!(claimed(), 0);
+        if ends_well { txn.commit(Durability::Volatile).map(drop) } else { txn.abort() }.unwrap();
+        assert_eq!(claimed(), 0, "the end gives all back");
+    }
+    assert_eq!(values(&engine)[1], 3);
+}

@@ -17,6 +17,8 @@ pub(crate) struct Chain {
     pub first_lsn: Lsn,
     pub last_lsn: Lsn,
     claim: Option<Claim>,
+    /// What is left of the bytes asked for; the claim may have more. Room for the undo is reserved for these.
+    asked: u64,
     /// Bytes that undoing what was done so far would take, and bytes reserved for it.
     undo_needed: u64,
     undo_reserved: u64,
@@ -37,28 +39,49 @@ pub const FLAG_OUT_OF_ORDER: u16 = 2;
 impl Chain {
     pub fn new(no: u32, xid: Xid) -> Chain {
         let (first_lsn, last_lsn) = (Lsn::NONE, Lsn::NONE);
-        Chain { no, xid, first_lsn, last_lsn, claim: None, undo_needed: 0, undo_reserved: 0, flags: 0 }
+        Chain { no, xid, first_lsn, last_lsn, claim: None, asked: 0, undo_needed: 0, undo_reserved: 0, flags: 0 }
     }
 
     pub fn mark_upkeep(&mut self) {
         self.flags |= FLAG_UPKEEP;
     }
 
-    /// Claims `bytes`, giving the rest of an earlier claim back; reserves room for the undo unless `is_undoing`.
-    pub fn claim(&mut self, engine: &Engine, bytes: usize, is_undoing: bool) -> Result<(), TxnError> {
-        self.release_claim(engine);
-        if is_undoing {
-            self.claim = Some(engine.log.claim_undo(bytes)?);
+    /// Has a claim of `bytes` at least: what is kept, if that will do, or else a new one. Reserves room for the undo.
+    pub fn claim(&mut self, engine: &Engine, bytes: usize) -> Result<(), TxnError> {
+        // Somewhat more than asked for, so that the next calls need not ask.
+        self.claim_at_least(engine, bytes, bytes.max(engine.log.kept_claim_bytes() as usize))
+    }
+
+    /// As [`Chain::claim`], for the last records of the transaction: nothing would be kept.
+    pub fn claim_last(&mut self, engine: &Engine, bytes: usize) -> Result<(), TxnError> {
+        self.claim_at_least(engine, bytes, bytes)
+    }
+
+    #[inline]
+    fn claim_at_least(&mut self, engine: &Engine, least: usize, bytes: usize) -> Result<(), TxnError> {
+        let least = (least as u64).next_multiple_of(8);
+        let wanted = self.undo_needed + least + 4 * RECORD_OVERHEAD_BYTES as u64;
+        let is_reserved = wanted <= self.undo_reserved;
+        let left = self.claim.as_ref().map_or(0, Claim::left);
+        if is_reserved && left >= least {
+            self.asked = least;
             return Ok(());
         }
-        let wanted = self.undo_needed + bytes as u64 + 4 * RECORD_OVERHEAD_BYTES as u64;
-        if wanted > self.undo_reserved {
-            // In steps, so that a transaction of a few updates does this once.
-            let step = (wanted - self.undo_reserved).max(2048);
-            engine.log.reserve_undo(step)?;
-            self.undo_reserved += step;
-        }
-        self.claim = Some(engine.log.claim(bytes)?);
+        self.release_claim(engine);
+        // In steps, so that a transaction of a few updates does this once.
+        let step = if is_reserved { 0 } else { (wanted - self.undo_reserved).max(2048) };
+        self.claim = Some(engine.log.claim_and_reserve_undo(bytes, step)?);
+        self.undo_reserved += step;
+        self.asked = least;
+        Ok(())
+    }
+
+    /// Claims as a rollback does, whose room is reserved.
+    pub fn claim_undo(&mut self, engine: &Engine, bytes: usize) -> Result<(), TxnError> {
+        self.release_claim(engine);
+        let claim = engine.log.claim_undo(bytes)?;
+        self.asked = claim.left();
+        self.claim = Some(claim);
         Ok(())
     }
 
@@ -86,12 +109,22 @@ impl Chain {
         }
     }
 
+    /// Gives back what is left of a claim, unless it is so little that it may be kept for the next call.
+    #[inline]
+    pub fn keep_claim(&mut self, engine: &Engine) {
+        self.asked = 0;
+        if self.claim.as_ref().is_some_and(|claim| claim.left() > engine.log.kept_claim_bytes()) {
+            self.release_claim(engine);
+        }
+    }
+
     pub fn release_all(&mut self, engine: &Engine) {
-        self.release_claim(engine);
-        if self.undo_reserved > 0 {
-            engine.log.release_undo(self.undo_reserved);
-            self.undo_reserved = 0;
-            self.undo_needed = 0;
+        let undo_reserved = std::mem::take(&mut self.undo_reserved);
+        self.undo_needed = 0;
+        match self.claim.take() {
+            Some(claim) => engine.log.give_back_all(claim, undo_reserved),
+            None if undo_reserved > 0 => engine.log.release_undo(undo_reserved),
+            None => {}
         }
     }
 
@@ -99,7 +132,7 @@ impl Chain {
     /// LSN (T1) so that the record may follow.
     pub fn prepare(&mut self, engine: &Engine, record: &NewRecord<'_>) -> Result<(), TxnError> {
         let needed = record.len_bytes() as u64;
-        let left = self.claim.as_ref().map_or(0, Claim::left);
+        let left = self.claim.as_ref().map_or(0, Claim::left).min(self.asked);
         if left < needed {
             return Err(TxnError::ClaimTooSmall { needed, left, op: record.op });
         }
@@ -120,7 +153,9 @@ impl Chain {
         let Some(claim) = self.claim.as_mut() else {
             return Err(TxnError::ClaimTooSmall { needed: record.len_bytes() as u64, left: 0, op: record.op });
         };
+        let before = claim.left();
         let lsn = engine.log.append(claim, record);
+        self.asked = self.asked.saturating_sub(before - claim.left());
         self.last_lsn = lsn;
         engine.table.slot(self.no).last_lsn.store(lsn.0, Relaxed);
         Ok(lsn)

@@ -65,7 +65,7 @@ impl Txn {
         if self.chain.last_lsn == Lsn(0) {
             return self.commit_reader(durability);
         }
-        self.claim(COMMIT_RECORD_BYTES)?; // No more than that: there is nothing to give back.
+        self.claim_last(COMMIT_RECORD_BYTES)?;
         self.slot().state.store(state::COMMITTING, Relaxed);
         let durable = self.engine.log.durable_lsn().0.to_le_bytes();
         let time_ns = sync::unix_time_ns().to_le_bytes();

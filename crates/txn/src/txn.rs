@@ -208,7 +208,16 @@ impl Txn {
     pub fn claim(&mut self, bytes: usize) -> Result<(), TxnError> {
         self.engine.check()?;
         self.engine.versions.drop_spilled_images(&mut self.writer);
-        self.chain.claim(&self.engine, bytes, self.rolling_back || self.is_prepared)
+        if self.rolling_back || self.is_prepared {
+            return self.chain.claim_undo(&self.engine, bytes);
+        }
+        self.chain.claim(&self.engine, bytes)
+    }
+
+    /// As [`Txn::claim`], for the record that ends the transaction.
+    pub(crate) fn claim_last(&mut self, bytes: usize) -> Result<(), TxnError> {
+        self.engine.versions.drop_spilled_images(&mut self.writer);
+        self.chain.claim_last(&self.engine, bytes)
     }
 
     /// Logs one undoable update of a latched page and applies it. During a rollback, it logs a compensation record.
@@ -312,7 +321,7 @@ impl Txn {
         if !matches!(result, Ok(Ok(_))) {
             self.undo_back_to(begin)?;
         }
-        self.chain.claim(&self.engine, 2 * RECORD_OVERHEAD_BYTES, true)?;
+        self.chain.claim_undo(&self.engine, 2 * RECORD_OVERHEAD_BYTES)?;
         let before = if planted::is_on(Bug::TopActionTakenBack) { self.chain.last_lsn } else { before };
         self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&before.0.to_le_bytes()])?;
         self.chain.set_undo_needed(&self.engine, self.chain.undo_needed() - end_bytes);
@@ -348,8 +357,15 @@ impl Txn {
         self.engine.table.slot(self.chain.no)
     }
 
-    /// Gives back what is left of the claim. Call it when an operation of a structure is over. A transaction that waits
-    /// for its program must not hold room that others wait for.
+    /// Gives back what is left of the claim, if it is more than [`ledgerstone_log::Log::kept_claim_bytes`]. Call it when
+    /// an operation of a structure is over. A transaction that waits for its program must not hold room that others
+    /// wait for.
+    #[inline]
+    pub fn keep_claim(&mut self) {
+        self.chain.keep_claim(&self.engine);
+    }
+
+    /// Gives back all that is left of the claim.
     #[inline]
     pub fn release_claim(&mut self) {
         self.chain.release_claim(&self.engine);

@@ -134,7 +134,7 @@ impl Drop for Held<'_> {
     fn drop(&mut self) {
         // H2.
         if let Some(txn) = &mut self.state.txn {
-            txn.release_claim();
+            txn.keep_claim();
         }
         let has_ended = self.state.txn.is_none() && !self.state.views.is_empty();
         if self.shared.is_doomed.load(Relaxed) || has_ended {
@@ -279,7 +279,7 @@ impl Shared {
         let state = &mut *held.state;
         let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
         let result = f(txn, &mut state.own);
-        txn.release_claim();
+        txn.keep_claim();
         if self.is_doomed.load(Relaxed) {
             state.txn = None; // Doomed, and so rolled back.
             return Err(Error::Finished);

@@ -180,6 +180,7 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
         incarnation: found.incarnation,
         incarnations: found.incarnations.clone(),
         next_incarnation: next,
+        kept_claim_count: 8,
         ..log
     })?;
     engine.register_undo(ADD_SOMEWHERE, Arc::new(SubtractWhereTheSignSays));

@@ -358,10 +358,11 @@ impl Tree {
         value: &[u8],
         existing: Existing,
     ) -> Result<Met, TreeError> {
-        let claim = 2 * RECORD_OVERHEAD_BYTES + key.len() + value.len() + value_bytes_max(self.page_bytes, 0);
-        let (mut descent, mut waits) = (Descent::of_writer(), 0);
+        let claim = |old_len: usize| 2 * RECORD_OVERHEAD_BYTES + key.len() + value.len() + old_len;
+        // Most records are as long as the one that they replace.
+        let (mut descent, mut waits, mut old_len_max) = (Descent::of_writer(), 0, value.len());
         let met = loop {
-            txn.claim(claim)?;
+            txn.claim(claim(old_len_max))?;
             let Spot { mut page, slot } = match self.latch_near(txn, key, &descent) {
                 Some(spot) => spot,
                 None => self.latch_leaf(key, &mut descent)?,
@@ -378,6 +379,11 @@ impl Tree {
                     let record = node.record(slot);
                     if !record.is_ghost() && existing == Existing::Keep {
                         break Met::Kept;
+                    }
+                    if record.value_len() > old_len_max {
+                        old_len_max = record.value_len();
+                        drop(page);
+                        continue;
                     }
                     if plan_replace(&node, slot, value.len()) == Plan::Full {
                         drop(page);

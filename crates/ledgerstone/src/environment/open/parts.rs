@@ -77,6 +77,7 @@ impl Parts {
         let log = Log::open(LogConfig {
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,
+            kept_claim_count: slot_count,
             group: group_commit(effective),
             async_delay_ns: effective.async_delay_ms.saturating_mul(1_000_000),
             spare_segments: (SPARE_LOG_BYTES / state.segment_bytes).clamp(2, 8),
