@@ -70,6 +70,12 @@ impl Part {
         Ok(sum)
     }
 
+    /// How often each instruction was executed, of one file and of the others.
+    pub fn executed(&self, file: &str) -> (Option<&HashMap<u64, u64>>, impl Iterator<Item = (&str, u64)>) {
+        let others = self.executed.iter().filter(move |(name, _)| name.as_str() != file);
+        (self.executed.get(file), others.map(|(name, executed)| (name.as_str(), executed.values().sum())))
+    }
+
     /// Bytes of the lines of code that were executed at least once.
     pub fn code_bytes(&self) -> u64 {
         let lines = |executed: &HashMap<u64, u64>| {
@@ -84,7 +90,7 @@ impl Part {
 pub(super) struct Files(HashMap<String, HashSet<u64>>);
 
 impl Files {
-    fn atomics(&mut self, file: &str) -> anyhow::Result<&HashSet<u64>> {
+    pub fn atomics(&mut self, file: &str) -> anyhow::Result<&HashSet<u64>> {
         if !self.0.contains_key(file) {
             let found = if Path::new(file).is_file() { disassembled(file)? } else { HashSet::new() };
             self.0.insert(file.to_owned(), found);

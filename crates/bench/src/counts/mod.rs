@@ -5,14 +5,18 @@
 //! which of those instructions are atomic.
 
 mod callgrind;
+mod common;
 mod page;
+mod sources;
 mod work;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
 use callgrind::{Files, Part};
+use sources::Sources;
 
 use crate::report::{Report, number};
 use crate::{Machine, Place, Workdir};
@@ -52,6 +56,19 @@ pub struct Count {
     pub code_bytes: u64,
 }
 
+/// Where an operation's instructions are, for the page.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Profile {
+    /// The operation.
+    pub name: String,
+    /// Instructions by the crate that they come from. The C library has its own name, `std` is what is left.
+    pub rooms: BTreeMap<String, f64>,
+    /// Atomic instructions by the line that they write, in the order of the lines of `common.rs`.
+    lines: [f64; common::LINES.len()],
+    /// Atomic instructions of no line that is known.
+    others: f64,
+}
+
 /// All counts.
 #[derive(Clone, Debug)]
 pub struct CountsReport {
@@ -61,6 +78,8 @@ pub struct CountsReport {
     pub record_count: u64,
     /// The operations.
     pub counts: Vec<Count>,
+    /// Where they are, if a page was asked for.
+    pub profiles: Vec<Profile>,
     /// What has grown since the page that it was compared with.
     pub grown: Vec<String>,
 }
@@ -107,10 +126,10 @@ pub fn run(args: &CountsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyho
     let dir = Workdir::new(&args.place)?;
     work::prepare(dir.path(), args.records, progress)?;
     progress("count", 0, 1);
-    let counts = counted(args, dir.path())?;
+    let (counts, profiles) = counted(args, dir.path())?;
     let grown = before.map(|before| page::grown(&before, &counts)).unwrap_or_default();
     let machine = Machine::here(dir.path());
-    let report = CountsReport { machine, record_count: args.records, counts, grown };
+    let report = CountsReport { machine, record_count: args.records, counts, profiles, grown };
     if let Some(out) = &args.out {
         std::fs::write(out, page::text(&report)).with_context(|| format!("cannot write {}", out.display()))?;
     }
@@ -118,7 +137,7 @@ pub fn run(args: &CountsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyho
 }
 
 /// Runs this program under callgrind, and reads what it has counted.
-fn counted(args: &CountsArgs, dir: &Path) -> anyhow::Result<Vec<Count>> {
+fn counted(args: &CountsArgs, dir: &Path) -> anyhow::Result<(Vec<Count>, Vec<Profile>)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
     let out = dir.join("callgrind");
     let mut valgrind = Command::new("valgrind");
@@ -126,7 +145,7 @@ fn counted(args: &CountsArgs, dir: &Path) -> anyhow::Result<Vec<Count>> {
         .args(["--tool=callgrind", "--dump-instr=yes", "--dump-line=no", "--compress-strings=no", "--compress-pos=no"])
         .args(["--toggle-collect=*counted_work", "--dump-after=*counted_work", "--quiet"])
         .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(program)
+        .arg(&program)
         .args(["bench", "counts", "--inside"])
         .arg(dir)
         .args(["--records", &args.records.to_string()]);
@@ -134,7 +153,7 @@ fn counted(args: &CountsArgs, dir: &Path) -> anyhow::Result<Vec<Count>> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "under valgrind the operations failed: {}", said.trim());
     let mut files = Files::default();
-    let mut counts = Vec::new();
+    let (mut counts, mut parts) = (Vec::new(), Vec::new());
     for (no, row) in work::ROWS.iter().enumerate() {
         // Each row has run twice, and so there are two parts; the first is thrown away.
         let part = Part::read(&part_file(&out, no * 2 + 2))?;
@@ -149,8 +168,41 @@ fn counted(args: &CountsArgs, dir: &Path) -> anyhow::Result<Vec<Count>> {
             allocations: each(part.allocations),
             code_bytes: part.code_bytes(),
         });
+        parts.push((row, part));
     }
-    Ok(counts)
+    let profiles = if args.out.is_some() { profiles(&parts, &program, &mut files)? } else { Vec::new() };
+    Ok((counts, profiles))
+}
+
+fn profiles(parts: &[(&work::Row, Part)], program: &Path, files: &mut Files) -> anyhow::Result<Vec<Profile>> {
+    let name = program.display().to_string();
+    let addresses = parts.iter().filter_map(|(_, part)| part.executed(&name).0).flat_map(|executed| executed.keys());
+    let sources = Sources::of(program, &addresses.copied().collect::<BTreeSet<_>>())?;
+    let atomics = files.atomics(&name)?;
+    let mut profiles = Vec::new();
+    for (row, part) in parts {
+        let (executed, others) = part.executed(&name);
+        let mut profile =
+            Profile { name: row.name.to_owned(), rooms: BTreeMap::new(), lines: Default::default(), others: 0.0 };
+        for (address, count) in executed.into_iter().flatten() {
+            let each = *count as f64 / row.count as f64;
+            let source = sources.get(*address);
+            let room = source.map_or("std", |source| source.room.as_str());
+            *profile.rooms.entry(room.to_owned()).or_default() += each;
+            if atomics.contains(address) {
+                match source.and_then(common::line_of) {
+                    Some(line) => profile.lines[line] += each,
+                    None => profile.others += each,
+                }
+            }
+        }
+        for (file, count) in others {
+            let name = if file.contains("/libc.so") { page::C_LIBRARY } else { "std" };
+            *profile.rooms.entry(name.to_owned()).or_default() += count as f64 / row.count as f64;
+        }
+        profiles.push(profile);
+    }
+    Ok(profiles)
 }
 
 /// Callgrind's file of the part with this number.

@@ -4,7 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-use super::{Count, CountsReport};
+use super::common::{INSTRUCTION_NS, LINES, TRANSFER_NS, rate};
+use super::{Count, CountsReport, Profile};
 use crate::report::number;
 
 /// What grows by more is told: 3 %, and no less than this many instructions or atomics.
@@ -12,6 +13,35 @@ const GROWTH: f64 = 1.03;
 const GROWTH_MIN: [f64; 3] = [10.0, 0.5, 0.1];
 /// The cells of a row of the table.
 const HEAD: &str = "| operation | instructions | atomics | allocations | code, KiB |";
+
+/// The room of what the C library does: it copies, compares and gives memory.
+pub(super) const C_LIBRARY: &str = "C library";
+/// The rooms that have a column, in order; what is in none of them is in the last column.
+const ROOMS: [&str; 8] = ["ledgerstone", "txn", "lock", "log", "structures", "buffer", "region", C_LIBRARY];
+
+/// What was aimed at, and what LMDB 0.9 and Berkeley DB 5.3 were counted to take with the same records, in November
+/// 2026: instructions and atomics of the goal, and of the two.
+const GOALS: [(&str, [f64; 6]); 9] = [
+    ("begin and commit, empty", [450.0, 5.0, 606.0, 2.0, 4_055.0, 1.0]),
+    ("begin and commit, read-only", [300.0, 3.0, 278.0, 0.0, 4_245.0, 1.0]),
+    ("get, own transaction", [2_000.0, 8.0, 2_250.0, 0.0, 13_783.0, 21.0]),
+    ("get, inside one", [1_300.0, 3.0, 1_467.0, 0.0, 9_721.0, 20.0]),
+    ("put existing, own transaction", [4_500.0, 16.0, 8_537.0, 2.0, 18_363.0, 25.0]),
+    ("insert in key order, one transaction", [2_200.0, 4.0, 2_240.0, 0.0, 11_560.0, 15.0]),
+    ("insert in random order, one transaction", [3_500.0, 5.0, 2_281.0, 0.0, 16_015.0, 22.0]),
+    ("TPC-B without sync", [12_000.0, 40.0, 20_994.0, 2.0, 66_363.0, 122.0]),
+    ("TPC-B, read-only", [4_500.0, 18.0, 4_699.0, 0.0, 26_918.0, 49.0]),
+];
+
+/// Of these rows the page says which lines they write.
+const WRITERS: [&str; 6] = [
+    "begin and commit, read-only",
+    "get, own transaction",
+    "put existing, own transaction",
+    "insert in key order, one transaction",
+    "TPC-B, read-only",
+    "TPC-B without sync",
+];
 
 /// The page.
 pub(super) fn text(report: &CountsReport) -> String {
@@ -32,7 +62,98 @@ pub(super) fn text(report: &CountsReport) -> String {
         let kib = *code_bytes as f64 / 1024.0;
         text += &format!("| {name} | {instructions} | {atomics:.1} | {allocations:.1} | {kib:.1} |\n");
     }
+    text += &goals(&report.counts);
+    text + &rooms(&report.profiles) + &lines(&report.profiles) + &walls(&report.counts, &report.profiles)
+}
+
+fn goals(counts: &[Count]) -> String {
+    let mut text = "\n## Beside what was aimed at\n\n\
+         Instructions and atomics of an operation. LMDB and Berkeley DB were counted in the same way, with the same\n\
+         records. LMDB keeps no log and lets one transaction write at a time. [tried.md](tried.md) says what was tried\n\
+         where a goal is missed.\n\n\
+         | operation | here | goal | of the goal | LMDB 0.9 | Berkeley DB 5.3 |\n\
+         | --- | ---: | ---: | ---: | ---: | ---: |\n"
+        .to_owned();
+    for (name, [instructions, atomics, lmdb, lmdb_atomics, bdb, bdb_atomics]) in GOALS {
+        let Some(count) = counts.iter().find(|count| count.name == name) else { continue };
+        text += &format!(
+            "| {name} | {} / {:.1} | {} / {atomics} | {:.2} / {:.2} | {} / {lmdb_atomics} | {} / {bdb_atomics} |\n",
+            number(count.instructions.round()),
+            count.atomics,
+            number(instructions),
+            count.instructions / instructions,
+            count.atomics / atomics,
+            number(lmdb),
+            number(bdb),
+        );
+    }
     text
+}
+
+fn rooms(profiles: &[Profile]) -> String {
+    let mut text = "\n## Where the instructions are\n\n\
+         By the crate whose function they come from, also where the compiler has put it into another one. `structures`\n\
+         has the trees, and `region` the words of pages and the checksum of records. The last column has the other\n\
+         crates, what the standard library does out of line, and the program that is counted.\n\n| operation |"
+        .to_owned();
+    ROOMS.iter().for_each(|room| text += &format!(" {room} |"));
+    text += &format!(" others |\n| --- |{}\n", " ---: |".repeat(ROOMS.len() + 1));
+    for profile in profiles {
+        let named = ROOMS.map(|room| profile.rooms.get(room).copied().unwrap_or(0.0));
+        let others = profile.rooms.values().sum::<f64>() - named.iter().sum::<f64>();
+        text += &format!("| {} |", profile.name);
+        named.iter().chain([&others]).for_each(|each| text += &format!(" {} |", number(each.round())));
+        text += "\n";
+    }
+    text
+}
+
+/// The profiles of [`WRITERS`].
+fn writers(profiles: &[Profile]) -> Vec<&Profile> {
+    WRITERS.iter().filter_map(|name| profiles.iter().find(|profile| profile.name == *name)).collect()
+}
+
+fn lines(profiles: &[Profile]) -> String {
+    let mut text = "\n## Lines that are written in common\n\n\
+         Atomic instructions of an operation, by what they write and who else writes it. Two that follow each other at\n\
+         once, as on the two words of claims, find the line at hand the second time. [latch-order.md](latch-order.md)\n\
+         says for each step what it writes.\n\n| line | who else |"
+        .to_owned();
+    let profiles = writers(profiles);
+    profiles.iter().for_each(|profile| text += &format!(" {} |", profile.name));
+    text += &format!("\n| --- | --- |{}\n", " ---: |".repeat(profiles.len()));
+    for (no, line) in LINES.iter().enumerate() {
+        text += &format!("| {} | {} |", line.name, line.whose.text());
+        profiles.iter().for_each(|profile| text += &format!(" {:.2} |", profile.lines[no]));
+        text += "\n";
+    }
+    text += "| references, and the program that is counted | nobody |";
+    profiles.iter().for_each(|profile| text += &format!(" {:.2} |", profile.others));
+    text + "\n"
+}
+
+fn walls(counts: &[Count], profiles: &[Profile]) -> String {
+    const PROCESSORS: [f64; 5] = [1.0, 2.0, 8.0, 32.0, 128.0];
+    let mut text = format!(
+        "\n## What more processors could do\n\n\
+         A model, and no measurement. An instruction takes {INSTRUCTION_NS} ns, and each visit to a line that all\n\
+         threads write takes {TRANSFER_NS} ns more if another processor had it. A processor has a line at a time, and so\n\
+         the line that is visited most is the first wall. Operations a second at best, without conflicts, and the wall\n\
+         where there is one.\n\n| operation |"
+    );
+    PROCESSORS.iter().for_each(|count| text += &format!(" {count} |"));
+    text += &format!("\n| --- |{}\n", " ---: |".repeat(PROCESSORS.len()));
+    for profile in writers(profiles) {
+        let Some(count) = counts.iter().find(|count| count.name == profile.name) else { continue };
+        text += &format!("| {} |", profile.name);
+        for processors in PROCESSORS {
+            let (rate, wall) = rate(processors, count.instructions, &profile.lines);
+            let wall = wall.map_or(String::new(), |no| format!(" ({})", LINES[no].name));
+            text += &format!(" {}{wall} |", number((rate / 1000.0).round() * 1000.0));
+        }
+        text += "\n";
+    }
+    text + "\nWhat to do at these walls is in [latch-order.md](latch-order.md#the-first-walls).\n"
 }
 
 /// The counts of a page.
@@ -94,7 +215,13 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let counts = vec![count("get", 1234.0, 3.5), count("put, own transaction", 9.0, 0.0)];
         let machine = Machine::here(dir.path());
-        let report = CountsReport { machine, record_count: 1_000_000, counts: counts.clone(), grown: Vec::new() };
+        let report = CountsReport {
+            machine,
+            record_count: 1_000_000,
+            counts: counts.clone(),
+            profiles: Vec::new(),
+            grown: Vec::new(),
+        };
         let path = dir.path().join("costs.md");
         std::fs::write(&path, text(&report)).unwrap();
         assert_eq!(read(&path).unwrap(), counts);
