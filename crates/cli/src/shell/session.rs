@@ -602,14 +602,15 @@ fn help(about: Option<&'static Usage>) -> Answer {
     let mut lines: Vec<_> =
         COMMANDS.iter().filter(|usage| about.is_none_or(|about| about.name == usage.name)).map(line).collect();
     if about.is_none() {
-        lines.extend(outer::commands().iter().map(|outer| (format!("{} ...", outer.name), outer.about.clone())));
+        lines
+            .extend(outer::commands().iter().map(|outer| (format!("{} ...", outer.name), format!("{}.", outer.about))));
         lines.push(("@NAME COMMAND".into(), "Run one command in that transaction.".into()));
         lines.push((
             "'a b' \"a\\n\" x'00ff' u64:7".into(),
             "Keys and values with blanks, with escapes, in hexadecimal digits, as numbers.".into(),
         ));
     }
-    Answer::Lines(lines)
+    Answer::Usage(lines)
 }
 
 #[cfg(test)]
