@@ -29,7 +29,7 @@
 #   make peers QUICK=1        other stores beside ours, each through its own interface (docs/peers.md): 5 minutes; 40 without QUICK
 #   make deny                 licences, sources and (with a network) advisories of the dependencies
 #   make msrv                 the oldest compiler: what the pages name, and a check with it
-#   make semver BASE=REV      whether the library's interface still has what it had at that revision
+#   make semver BASE=REV      whether the library's interface still has what it had at that revision, or where this branch began
 #   make features             the library alone: how many crates it needs, each of its features by itself
 #   make package              every crate that can be published, packed and built from what was packed (nothing is uploaded)
 #   make install PREFIX=/usr/local   the command, its manual pages and completions (needs the right to write there)
@@ -183,7 +183,7 @@ msrv:
 
 semver:
 	@scripts/need.sh rust cargo-semver-checks
-	@scripts/one.sh "interface of the library beside $(or $(BASE),HEAD)" cargo semver-checks check-release -p ledgerstone -p ledgerstone-core -p ledgerstone-feed -p ledgerstone-media --release-type minor --baseline-rev "$(or $(BASE),HEAD)"
+	@scripts/one.sh "interface of the library beside an earlier one" scripts/semver.sh $(BASE)
 
 features:
 	@scripts/need.sh rust

@@ -76,7 +76,7 @@ step() { # name limit-in-seconds command...
       skipped+=("part of $name")
       sed -n 's/^skipped: /        skipped: /p' "$log"
     fi
-    sed -n 's/^grown: /        grown: /p' "$log"
+    sed -n -e 's/^grown: /        grown: /p' -e 's/^changed: /        changed: /p' "$log"
     tail -n 1 "$log" | grep -E '^(crash|faults|damage|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
@@ -102,8 +102,11 @@ step format 60 cargo fmt --all --check
 step clippy 900 cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs 300 env RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps
 step msrv 600 scripts/msrv.sh
-# To install cargo-deny or mdbook takes minutes, longer than what they check: `make deny` and `make docs` do it.
+# To install cargo-deny, cargo-semver-checks or mdbook takes minutes, longer than what they check: `make deny`,
+# `make semver` and `make docs` do it.
 if command -v cargo-deny >/dev/null; then step deny 300 scripts/deny.sh; else skip deny "make deny installs cargo-deny"; fi
+# Tells what has gone from the interface, and fails for it only once there is a release.
+if command -v cargo-semver-checks >/dev/null; then step semver 600 scripts/semver.sh; else skip semver "make semver installs cargo-semver-checks"; fi
 step package 120 scripts/package.sh
 step features 600 scripts/features.sh
 step tests 1800 cargo test --workspace --no-fail-fast

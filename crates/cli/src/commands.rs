@@ -247,7 +247,9 @@ pub(crate) fn scan(args: &ScanArgs, output: &Output) -> anyhow::Result<Outcome> 
     }
     output.flush()?;
     if has_strange_key {
-        output.note("some keys are not text of their type: --hex shows them in digits, as get, put and del take them");
+        output.note(
+            "some keys cannot be written as text: --hex prints their digits, which get, put and del read with --hex",
+        );
     }
     drop(table);
     txn.end()?;

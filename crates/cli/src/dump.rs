@@ -11,7 +11,7 @@ use crate::export::target_left;
 use crate::interrupt;
 use crate::opening::{DirArgs, open, open_to_read};
 use crate::outcome::Outcome;
-use crate::output::{Output, counted};
+use crate::output::{Output, counted, file_named};
 use crate::progress::{Progress, Unit};
 use crate::target::Target;
 
@@ -113,17 +113,16 @@ pub(crate) fn load(args: &LoadArgs, output: &Output) -> anyhow::Result<Outcome> 
     };
     let stays = if args.one_transaction { "databases" } else { "batches" };
     let how_far = || format!("after {count} records: the {stays} that were committed before stay");
-    let report = report.map_err(|error| interrupt::told(error, how_far)).with_context(|| match args.file.as_str() {
-        "-" => "cannot load standard input".to_owned(),
-        file => format!("cannot load {file}"),
-    })?;
+    let report = report
+        .map_err(|error| interrupt::told(error, how_far))
+        .with_context(|| format!("cannot load {}", file_named(&args.file)))?;
     env.close()?;
     drop(bar);
     if output.is_json {
         output.json(&report)?;
     } else {
         match report.tables.is_empty() {
-            true => output.note("there is no database in it: nothing was loaded"),
+            true => output.note("the dump names no database: nothing was loaded"),
             false => {
                 let count = counted(report.record_count, "record");
                 output.note(format_args!("{count} loaded into {}", report.tables.join(", ")));

@@ -18,7 +18,7 @@ use serde_json::Value;
 use crate::interrupt;
 use crate::opening::{TableArgs, open};
 use crate::outcome::Outcome;
-use crate::output::{Output, counted};
+use crate::output::{Output, counted, file_named};
 use crate::progress::{Progress, Unit};
 use crate::rows::{BadLine, ColumnType, FieldType, Format, GZIP_ENDING, Reason, Row, Rows, json_kind};
 use crate::text::{Text, TextArgs};
@@ -79,8 +79,12 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
     let input: Box<dyn Read> =
         if args.file.ends_with(GZIP_ENDING) { Box::new(MultiGzDecoder::new(input)) } else { Box::new(input) };
     let input = BufReader::with_capacity(1 << 16, input);
-    let format = args.format.or_else(|| Format::of_name(&args.file)).with_context(|| {
-        format!("the format of {} cannot be told by its name: say --format csv, tsv or jsonl", args.file)
+    let file = file_named(&args.file);
+    let format = args.format.or_else(|| Format::of_name(&args.file)).with_context(|| match args.file.as_str() {
+        "-" => "standard input has no name that tells its format: say --format csv, tsv or jsonl".to_owned(),
+        file => {
+            format!("the name {} does not tell the format of the file: say --format csv, tsv or jsonl", quoted(file))
+        }
     })?;
     let &[delimiter] = args.delimiter.as_bytes() else {
         bail!("--delimiter takes one byte, not {}", quoted(&args.delimiter))
@@ -89,7 +93,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
         bail!("--delimiter {} has a meaning of its own in CSV: take another", quoted(&args.delimiter));
     }
     let rows = Rows::open(input, format, delimiter, args.columns.clone());
-    let mut rows = rows.with_context(|| format!("cannot import {}", args.file))?;
+    let mut rows = rows.with_context(|| format!("cannot import {file}"))?;
     check_columns(args, rows.columns())?;
     let key = key_columns(args, rows.columns())?;
     if args.key.is_empty() {
@@ -116,7 +120,7 @@ pub(crate) fn run(args: &ImportArgs, output: &Output) -> anyhow::Result<Outcome>
         Import { env: &env, args, key, text, txn: None, loader: None, row_count: 0, uncommitted: 0, bad_count: 0 };
     let _heeding = interrupt::heed();
     while let Some(row) = next_row(&mut rows, &import)? {
-        interrupt::check(|| format!("after {} rows: {}", import.row_count, import.what_stays()))?;
+        interrupt::check(|| format!("after {}: {}", counted(import.row_count, "row"), import.what_stays()))?;
         match row.and_then(|(line, row)| Ok((line, import.record(line, &row)?))) {
             Ok((line, (key, value))) => {
                 if let Some(bad) = import.put(line, &key, &value)? {
@@ -183,7 +187,8 @@ fn check_columns(args: &ImportArgs, columns: Option<&[String]>) -> anyhow::Resul
     for wanted in args.key.iter().chain(&args.value).chain(args.types.iter().filter_map(|typed| typed.column.as_ref()))
     {
         if !columns.contains(wanted) {
-            bail!("{} has no column {}; its columns are: {}", args.file, quoted(wanted), columns.join(", "));
+            let file = file_named(&args.file);
+            bail!("{file} has no column {}; its columns are: {}", quoted(wanted), columns.join(", "));
         }
     }
     Ok(())
@@ -204,7 +209,7 @@ fn next_row<R: BufRead>(
     import: &Import<'_>,
 ) -> anyhow::Result<Option<Result<(u64, Row), BadLine>>> {
     rows.next_row().map_err(|error| {
-        let what = format!("cannot import all of {}; {}", import.args.file, import.what_stays());
+        let what = format!("cannot import all of {}; {}", file_named(&import.args.file), import.what_stays());
         anyhow!(error).context(what)
     })
 }
@@ -285,12 +290,12 @@ impl Import<'_> {
     fn left_out(&mut self, bad: BadLine, progress: &Progress) -> anyhow::Result<()> {
         if self.args.keep_going {
             self.bad_count += 1;
-            progress.say(format_args!("{}: {bad}", self.args.file));
+            progress.say(format_args!("{}: {bad}", file_named(&self.args.file)));
             return Ok(());
         }
         bail!(
             "{}: {bad}\n  {}; mend the line, or leave such lines out with --keep-going",
-            self.args.file,
+            file_named(&self.args.file),
             self.what_stays()
         )
     }
@@ -314,8 +319,8 @@ impl Import<'_> {
     fn what_stays(&self) -> String {
         match self.row_count - self.uncommitted {
             0 => "nothing was imported".into(),
-            1 => "1 row before it was imported and stays".into(),
-            count => format!("{count} rows before it were imported and stay"),
+            1 => "the first row was imported and stays".into(),
+            count => format!("the first {count} rows were imported and stay"),
         }
     }
 }

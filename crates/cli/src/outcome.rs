@@ -89,7 +89,7 @@ pub(crate) fn message(error: &anyhow::Error) -> String {
 }
 
 /// A message without the system's numbers of errors: the words before each say the same.
-fn without_numbers(message: &str) -> String {
+pub(crate) fn without_numbers(message: &str) -> String {
     let mut parts = message.split(" (os error ");
     let mut plain = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -259,6 +259,11 @@ fn decimal(text: &str) -> (bool, String, i64) {
     }
 }
 
+/// A file that is read, as messages name it: `-` is standard input.
+pub(crate) fn file_named(name: &str) -> &str {
+    if name == "-" { "standard input" } else { name }
+}
+
 /// How many for people: `1 table`, `2 tables`, `0 indexes`.
 pub(crate) fn counted(count: u64, one: &str) -> String {
     let plural = match one.ends_with('x') {

@@ -176,6 +176,22 @@ fn transactions_are_isolated_and_a_waiting_one_does_not_stop_the_shell() {
     );
 }
 
+/// Its transactions are its own, and have no name here.
+#[test]
+fn a_command_of_the_whole_environment_says_whom_it_waits_for() {
+    check(
+        0,
+        "create t => ok
+         begin z => ok
+         put t k 1 => ok
+         verify => waiting for z
+         transactions => ok 2 auto z
+         commit z => ok
+         wait auto => ok 0
+        ",
+    );
+}
+
 #[test]
 fn one_that_waits_through_another_waits_until_both_have_ended() {
     check(
@@ -685,7 +701,7 @@ get t '--none' --hex
 fn a_command_with_options_waits_for_one_in_doubt_as_others_do() {
     let said =
         run(&[], "create t\nbegin\nput t k v\nprepare p\nscan t --hex\ndecide commit p\nwait auto\nscan t --hex\n");
-    let wanted = ["ok", "ok", "ok", "ok", "waiting for others", "ok", "6b\t76", "ok", "6b\t76", "ok"];
+    let wanted = ["ok", "ok", "ok", "ok", "waiting for p", "ok", "6b\t76", "ok", "6b\t76", "ok"];
     assert_eq!(said.lines, wanted, "{}", said.err);
 }
 

@@ -26,7 +26,8 @@ fn what_sqlite_s_shell_has_works_here() {
     for (line, expected) in said.lines.iter().zip(expected) {
         assert!(line.starts_with(expected), "{line} where {expected} is wanted: {:#?}", said.lines);
     }
-    assert!(said.lines[11].starts_with("error usage: cannot read"), "{:#?}", said.lines);
+    let none = format!("error usage: cannot read {}: No such file or directory", file("none"));
+    assert_eq!(said.lines[11], none);
     assert!(said.lines[12].contains("too many files"), "{:#?}", said.lines);
     assert_eq!((said.lines.len(), said.code), (13, 1));
     assert_eq!(std::fs::read_to_string(file("out")).unwrap(), "ok 3 a=1 b=2 c=\"x;\"\n");
@@ -48,6 +49,20 @@ fn habits_from_sqlite_s_shell_are_understood() {
     assert_eq!(said.lines[wanted.len()..], ["ok", "ok"], "{}", said.err);
     let file = |name: &str| std::fs::read_to_string(place.0.path().join(name)).unwrap();
     assert_eq!((file("out"), file("stdout")), ("ok 0\n".into(), "ok 2 cities more\n".into()));
+}
+
+#[test]
+fn the_list_of_commands_fits_a_terminal() {
+    let place = Place::new();
+    let said = place.shell(".mode table\nhelp\nhelp begin\n");
+    for line in &said.lines {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    let has = |text: &str| assert!(said.lines.iter().any(|line| line.contains(text)), "{text}: {:#?}", said.lines);
+    has(" del TABLE KEY                  Delete a key.");
+    has(" lookup TABLE INDEX [is KEY] [from KEY] [to KEY] [prefix KEY] [reverse] [limit");
+    has("     N] [keys]");
+    has(" init ...                       Make a new environment.");
 }
 
 /// They are answered one by one, as if each had a line of its own.

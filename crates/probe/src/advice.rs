@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::claims::Ask;
 use crate::report::{Report, Unit};
 use crate::retake::Spot;
-use crate::show::quantity;
+use crate::show::{is_obeyed, quantity};
 
 /// One recommendation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -160,7 +160,7 @@ pub fn fragment(report: &Report, advice: &[Advice]) -> String {
 
 /// What comes from a device or a file must not end a comment.
 fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+    text.chars().map(|c| if is_obeyed(c) { ' ' } else { c }).collect()
 }
 
 #[cfg(test)]

@@ -119,6 +119,8 @@ pub(crate) enum Answer {
     Figures(Map<String, Value>),
     /// Lines of text for people; the plain form is the first, and how many there are.
     Lines(Vec<(String, String)>),
+    /// How commands are written, and what they do: as `Lines`, but for a table that fits a terminal.
+    Usage(Vec<(String, String)>),
     /// The command goes on in its transaction; its answer comes later.
     Waiting {
         who: String,
@@ -232,7 +234,9 @@ impl Answer {
                     figures.iter().map(|(name, figure)| format!("{name}={}", quote(plain(figure).as_bytes())));
                 words(figures.len(), &mut figures)
             }
-            Answer::Lines(lines) => words(lines.len(), &mut lines.iter().map(|(name, _)| word(name))),
+            Answer::Lines(lines) | Answer::Usage(lines) => {
+                words(lines.len(), &mut lines.iter().map(|(name, _)| word(name)))
+            }
             Answer::Waiting { waits_for, .. } => format!("waiting for {}", waits_for.join(" ")),
             Answer::Failed { kind, message } => format!("error {kind}: {}", escaped(message).replace('\n', "\\n")),
             Answer::Told { .. } | Answer::Printed { .. } => self.for_people().plain(),
@@ -260,7 +264,7 @@ impl Answer {
             }
             // For people; programs are told the command line's members beside them.
             Answer::Names(_) | Answer::Figures(_) => ("", Value::Null),
-            Answer::Lines(lines) => {
+            Answer::Lines(lines) | Answer::Usage(lines) => {
                 ("lines", lines.iter().map(|(name, text)| json!({ "name": name, "text": text })).collect())
             }
             Answer::Waiting { who, waits_for, .. } => {
@@ -318,6 +322,7 @@ impl Answer {
                 }
                 table.trim_fmt()
             }
+            Answer::Usage(lines) => usage_table(lines),
             Answer::Waiting { who, waits_for, what } => {
                 let whom = waits_for.join(", ");
                 format!("{who} waits for {whom} ({what}); its answer will come when it is there")
@@ -366,6 +371,39 @@ impl Answer {
         };
         Some(records.iter().map(row).collect::<Result<Vec<_>, Answer>>().map(|rows| csv_lines(rows.into_iter())))
     }
+}
+
+/// The text beside its name, or below a name that is long, in no more columns than a terminal has.
+fn usage_table(lines: &[(String, String)]) -> String {
+    const WIDTH: usize = 79;
+    const NAME: usize = 30;
+    let mut out = Vec::new();
+    for (name, text) in lines {
+        let mut left = wrapped(name, WIDTH - 1, 4);
+        let mut right = wrapped(text, WIDTH - NAME - 2, 0).into_iter();
+        if left.len() == 1 && left[0].chars().count() <= NAME {
+            left[0] = format!("{:NAME$} {}", left[0], right.next().unwrap_or_default());
+        }
+        out.extend(left.iter().map(|line| format!(" {line}").trim_end().to_owned()));
+        out.extend(right.map(|line| format!("{:1$}{line}", "", NAME + 2)));
+    }
+    out.join("\n")
+}
+
+/// A text in lines of at most `width` columns, all but the first indented. A longer word has a line of its own.
+fn wrapped(text: &str, width: usize, indent: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = &lines[lines.len() - 1];
+        let is_empty = line.trim().is_empty();
+        if !is_empty && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(" ".repeat(indent) + word);
+        } else if let Some(line) = lines.last_mut() {
+            line.push_str(if is_empty { "" } else { " " });
+            line.push_str(word);
+        }
+    }
+    lines
 }
 
 fn csv_lines(rows: impl Iterator<Item = [String; 2]>) -> String {

@@ -32,7 +32,7 @@ use anyhow::{Context, bail};
 
 use crate::interrupt::Interrupted;
 use crate::opening::DirArgs;
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, without_numbers};
 use crate::output::Output;
 use crate::rows::Lines;
 use answer::Answer;
@@ -172,7 +172,7 @@ fn read(session: &mut Session, name: &str, output: &Output, depth: u32) -> anyho
         Ok((_, true)) => format!("cannot read {name}: it is a directory"),
         Ok(_) if depth == READ_DEPTH_MAX => format!("{name} is read by too many files that read each other"),
         Ok((file, false)) => return pipe(session, file, output, depth + 1),
-        Err(error) => format!("cannot read {name}: {error}"),
+        Err(error) => without_numbers(&format!("cannot read {name}: {error}")),
     };
     let shown = Answer::usage(refused).show(session.mode, None);
     session.print(&shown.into(), output)?;

@@ -459,12 +459,12 @@ impl Session {
     fn waiting(&self, name: &str) -> Answer {
         let (seen, waits) = (self.look(), self.env.lock_waits());
         let xid = seen.iter().find(|(other, ..)| other == name).and_then(|(.., xid)| *xid);
-        let own: Vec<&LockWait> = waits.iter().filter(|wait| Some(wait.waiter) == xid).collect();
+        let own = waits_of(xid, &seen, &waits);
         let mut waits_for: Vec<String> = own.iter().map(|wait| name_of(wait.waits_for, &seen)).collect();
         waits_for.dedup();
         let what = own.first().map_or_else(String::new, |wait| format!("{} on {}", wait.mode, wait.what));
         if waits_for.is_empty() {
-            waits_for.push("others".into()); // A command of the whole environment, which has no transaction of ours.
+            waits_for.push("others".into()); // It has gone on meanwhile, or waits for no lock.
         }
         Answer::Waiting { who: name.to_owned(), waits_for, what }
     }
@@ -472,11 +472,8 @@ impl Session {
     fn transactions(&self) -> Answer {
         let (seen, waits) = (self.look(), self.env.lock_waits());
         let line = |(name, step, xid): &(String, Seen, Option<Xid>)| {
-            let blockers: Vec<String> = waits
-                .iter()
-                .filter(|wait| Some(wait.waiter) == *xid)
-                .map(|wait| name_of(wait.waits_for, &seen))
-                .collect();
+            let blockers: Vec<String> =
+                waits_of(*xid, &seen, &waits).iter().map(|wait| name_of(wait.waits_for, &seen)).collect();
             let current = if self.current.as_ref() == Some(name) { ", current" } else { "" };
             let text = match step {
                 Seen::Running if !blockers.is_empty() => format!("waits for {}{current}", blockers.join(", ")),
@@ -538,13 +535,20 @@ fn options(cache: Option<u64>) -> Options {
     cache.into_iter().fold(Environment::options().create(false), Options::cache_bytes)
 }
 
+/// What a running worker waits for. `xid` is `None` for a command of the whole environment, whose transactions are its
+/// own: then these are the waits that are nobody else's.
+fn waits_of<'w>(xid: Option<Xid>, seen: &[(String, Seen, Option<Xid>)], waits: &'w [LockWait]) -> Vec<&'w LockWait> {
+    let is_ours = |waiter: Xid| seen.iter().any(|(.., other)| *other == Some(waiter));
+    let is_of_it = |wait: &&LockWait| xid.map_or_else(|| !is_ours(wait.waiter), |xid| wait.waiter == xid);
+    waits.iter().filter(is_of_it).collect()
+}
+
 /// Whether a running worker waits, directly or through others, for a transaction that is idle here, in no circle (Z3).
 /// `xid` is `None` for a command of the whole environment: then it is one of the waiters that are nobody else's.
 fn is_held_up(xid: Option<Xid>, seen: &[(String, Seen, Option<Xid>)], waits: &[LockWait]) -> bool {
-    let is_ours = |xid: Xid| seen.iter().any(|(.., other)| *other == Some(xid));
     let mut open: Vec<Xid> = match xid {
         Some(xid) => vec![xid],
-        None => waits.iter().map(|wait| wait.waiter).filter(|waiter| !is_ours(*waiter)).collect(),
+        None => waits_of(None, seen, waits).iter().map(|wait| wait.waiter).collect(),
     };
     let start = open.clone();
     let (mut met, mut reaches_idle) = (BTreeSet::new(), false);
@@ -602,14 +606,15 @@ fn help(about: Option<&'static Usage>) -> Answer {
     let mut lines: Vec<_> =
         COMMANDS.iter().filter(|usage| about.is_none_or(|about| about.name == usage.name)).map(line).collect();
     if about.is_none() {
-        lines.extend(outer::commands().iter().map(|outer| (format!("{} ...", outer.name), outer.about.clone())));
+        lines
+            .extend(outer::commands().iter().map(|outer| (format!("{} ...", outer.name), format!("{}.", outer.about))));
         lines.push(("@NAME COMMAND".into(), "Run one command in that transaction.".into()));
         lines.push((
             "'a b' \"a\\n\" x'00ff' u64:7".into(),
             "Keys and values with blanks, with escapes, in hexadecimal digits, as numbers.".into(),
         ));
     }
-    Answer::Lines(lines)
+    Answer::Usage(lines)
 }
 
 #[cfg(test)]

@@ -41,6 +41,7 @@ fn errors_say_what_failed_on_what_and_what_to_do() {
         ("get @ t a --key-type u8", "the key: \"a\" is not of type u8"),
         ("index create @ t i nonsense", "\"nonsense\" does not say what to index by: write value, bytes:FROM..TO"),
         ("index lookup @ t i", "list the indexes with: ledgerstone index list DIR TABLE"),
+        ("import @ t file --key k", "the name \"file\" does not tell the format of the file: say --format"),
         ("import @ t none.csv --key k", "cannot read none.csv: No such file or directory\n"),
         ("import @ t folder --key k", "cannot read folder: it is a directory"),
         (
@@ -98,6 +99,21 @@ fn a_file_in_the_place_of_a_directory_is_called_one() {
 }
 
 #[test]
+fn standard_input_is_named_in_words() {
+    let shell = Shell::new();
+    for (line, input, expected) in [
+        ("import @ t -", "", "standard input has no name that tells its format: say --format csv, tsv or jsonl"),
+        ("import @ t - --format csv", "", "cannot import standard input: the file is empty"),
+        ("import @ t - --format csv --key x", "a,b\n", "standard input has no column \"x\"; its columns are: a, b"),
+        ("import @ t - --format csv", "a,b\n1,2\n3\n", "standard input: line 3: 1 field where the header names 2"),
+        ("load @ -", "nothing\n", "cannot load standard input: line 1 of the dump"),
+    ] {
+        let said = shell.run_with(line, input.as_bytes());
+        assert!(said.code == 2 && said.err.contains(expected), "{line}: {}", said.err);
+    }
+}
+
+#[test]
 fn keys_that_are_no_text_are_led_to_hexadecimal_digits() {
     use std::os::unix::ffi::OsStrExt;
     let shell = Shell::new();
@@ -136,7 +152,7 @@ fn numbers_and_bounds_that_mean_nothing_are_said_to() {
     let said = shell.run("changes @ --table nope");
     assert!(said.code == 0 && said.err.contains("no change of a table named nope"), "{}", said.err);
     let said = shell.run("load @ /dev/null");
-    assert!(said.code == 0 && said.err.contains("there is no database in it: nothing was loaded"), "{}", said.err);
+    assert!(said.code == 0 && said.err.contains("the dump names no database: nothing was loaded"), "{}", said.err);
     shell.says("index create @ t i json:/a", "");
     let stat = shell.run("stat @").out;
     assert!(stat.contains(" t i json:/a false") && !stat.contains('{') && !stat.contains("null"), "{stat}");

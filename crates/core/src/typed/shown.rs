@@ -6,7 +6,7 @@
 //!     cut.
 
 use std::fmt::{Display, Write as _};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ledgerstone_disk::{Readable, is_obeyed, quoted};
 use ledgerstone_page::Hex;
@@ -93,6 +93,7 @@ fn show(name: &str, is_last: bool, bytes: &mut &[u8], out: &mut String) -> Optio
         "bool" => plain::<bool>(bytes, out),
         "char" => character(bytes, out),
         "duration" => duration(bytes, out),
+        "time" => time(bytes, out),
         "string" => variable::<String>(is_last, bytes).map(|text| show_text(&text, out)),
         "bytes" => variable::<Vec<u8>>(is_last, bytes).map(|bytes| show_bytes(&bytes, out)),
         _ => None,
@@ -137,6 +138,13 @@ fn character(bytes: &mut &[u8], out: &mut String) -> Option<()> {
 
 fn duration(bytes: &mut &[u8], out: &mut String) -> Option<()> {
     write!(out, "{:?}", Duration::decode_part(bytes).ok()?).ok()
+}
+
+fn time(bytes: &mut &[u8], out: &mut String) -> Option<()> {
+    match SystemTime::decode_part(bytes).ok()?.duration_since(UNIX_EPOCH) {
+        Ok(since) => write!(out, "{since:?} since 1970").ok(),
+        Err(before) => write!(out, "{:?} before 1970", before.duration()).ok(),
+    }
 }
 
 fn variable<K: Key>(is_last: bool, bytes: &mut &[u8]) -> Option<K> {
@@ -189,6 +197,9 @@ mod tests {
         check::<()>((), "()");
         check::<(u8, [(String, i8); 2])>((1, [("a", -1), ("b", 2)]), r#"(1, [("a", -1), ("b", 2)])"#);
         check::<Duration>(Duration::from_millis(1500), "1.5s");
+        let second = Duration::from_secs(1);
+        check::<(SystemTime, u64)>((UNIX_EPOCH + second * 90, 3), "(90s since 1970, 3)");
+        check::<SystemTime>(UNIX_EPOCH - second / 2, "500ms before 1970");
         let long = "x".repeat(100);
         check::<String>(long.as_str(), &format!("{:?}... (100 bytes)", "x".repeat(64)));
     }

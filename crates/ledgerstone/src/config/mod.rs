@@ -320,8 +320,8 @@ settings! {
     }
 
     /// How writes of the log are made durable: `dsync` (one call that writes durably) or `fdatasync` (a write, then a
-    /// sync of the file). `ledgerstone probe` measures which is faster. Of no effect on disks that a program brings
-    /// itself.
+    /// sync of the file). `ledgerstone probe` measures which is faster. It has no effect on disks that a program
+    /// brings itself.
     sync_method: SyncMethod {
         default: SyncMethod::Dsync,
         unit: Count,

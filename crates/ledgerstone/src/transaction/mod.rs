@@ -145,10 +145,10 @@ impl Transaction {
         held.state.txn.as_ref()?.snapshot().map(|at| at.lsn)
     }
 
-    /// Runs `f` with it known that this thread is inside this transaction, as in a closure of
-    /// [`Environment::transact`](crate::Environment::transact). If `f` then waits by another transaction for a lock
-    /// that this one has, which would be for ever, it is told [`Error::HeldByCaller`]. For callbacks that are called
-    /// while a transaction is open.
+    /// Runs `f` as a part of this transaction, like a closure of
+    /// [`Environment::transact`](crate::Environment::transact). Use it for callbacks that run while a transaction is
+    /// open. If `f` uses another transaction that needs a lock of this one, it would wait for ever. Inside this call
+    /// it gets [`Error::HeldByCaller`] at once.
     pub fn run_inside<T>(&self, f: impl FnOnce() -> T) -> T {
         let _inside = self.shared.users_code();
         f()

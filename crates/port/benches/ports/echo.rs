@@ -39,7 +39,7 @@ fn round_trip(bytes: usize, cpus: [usize; 2], pair: impl FnOnce() -> Pair) -> f6
             }
         }
         process::end(echo);
-        vec![process::median(&mut times)]
+        vec![process::median(&times)]
     });
     result.first().copied().unwrap_or(f64::NAN)
 }
@@ -125,18 +125,14 @@ pub fn pairs() -> Vec<Figure> {
             add("Aeron IPC", value);
         }
     }
-    let middle = |mut numbers: Vec<f64>| {
-        numbers.sort_by(f64::total_cmp);
-        numbers[numbers.len() / 2]
-    };
     let bare = values[0].1.clone();
     let mut figures = Vec::new();
     for (name, all) in values {
         let factors = all.iter().zip(&bare).map(|(value, bare)| value / bare).collect();
         let best = all.iter().copied().fold(f64::INFINITY, f64::min);
-        figures.push(figure(name, 20, middle(all)));
+        figures.push(figure(name, 20, process::middle(all)));
         figures.push(figure(&format!("{name}: best turn"), 20, best));
-        figures.push(figure(&format!("{name}: times the bare ring"), 20, middle(factors)));
+        figures.push(figure(&format!("{name}: times the bare ring"), 20, process::middle(factors)));
     }
     figures
 }

@@ -83,7 +83,7 @@ fn measure(count: usize, make: impl FnOnce(&Host, &ledgerstone_port::Port) -> Se
             }
         }
         receivers.into_iter().for_each(process::end);
-        vec![process::median(&mut times)]
+        vec![process::median(&times)]
     });
     numbers.first().copied().unwrap_or(f64::NAN)
 }
@@ -104,7 +104,7 @@ fn udp(count: usize) -> f64 {
                 receiver.recv(&mut [0; 20]).expect("receive");
             }
         }
-        vec![process::median(&mut times)]
+        vec![process::median(&times)]
     });
     numbers.first().copied().unwrap_or(f64::NAN)
 }

@@ -74,9 +74,15 @@ pub fn cpu_us() -> (f64, f64) {
     (own.0 + children.0, own.1 + children.1)
 }
 
-pub fn median(times: &mut [Duration]) -> f64 {
-    times.sort_unstable();
-    times.get(times.len() / 2).map_or(f64::NAN, |time| time.as_nanos() as f64 / 1000.0)
+/// The middle one of some times, in microseconds.
+pub fn median(times: &[Duration]) -> f64 {
+    middle(times.iter().map(|time| time.as_nanos() as f64 / 1000.0).collect())
+}
+
+/// The middle one; of nothing, not a number.
+pub fn middle(mut numbers: Vec<f64>) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
 /// The machine, for the head of a report.

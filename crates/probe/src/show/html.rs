@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use crate::claims::Standing;
 use crate::report::{Group, Outcome, Report, Status, Unit, Value};
+use crate::show::is_obeyed;
 use crate::show::number::{quantity, value_words};
 use crate::show::plot::plot;
 
@@ -28,7 +29,7 @@ pub(super) fn escape(text: &str) -> String {
             '>' => escaped.push_str("&gt;"),
             '"' => escaped.push_str("&quot;"),
             '\'' => escaped.push_str("&#39;"),
-            c if c.is_control() && c != '\n' => escaped.push(' '),
+            c if is_obeyed(c) && c != '\n' => escaped.push(' '),
             c => escaped.push(c),
         }
     }
@@ -287,6 +288,11 @@ fn between(unit: Unit, low: f64, high: f64) -> String {
 mod tests {
     use super::*;
     use crate::report::tests::{empty_report, put};
+
+    #[test]
+    fn what_a_browser_obeys_is_a_blank() {
+        assert_eq!(escape("a\u{1b}[1m\u{202e}b\u{2069}c\nd"), "a [1m b c\nd");
+    }
 
     #[test]
     fn the_page_needs_nothing_from_outside_and_shows_names_as_text() {
