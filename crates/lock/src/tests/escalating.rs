@@ -3,6 +3,7 @@
 //! own locks, and all of them keep one of what each key is protected against, by whatever lock that is.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
 
 use ledgerstone_page::{Lsn, TableId, Xid};
@@ -133,6 +134,10 @@ impl Owner<'_> {
             assert_eq!(found.insert(name, mode), None, "{name} twice");
         });
         assert_eq!(found, self.held, "{}", self.no);
+        // By these the victim of a deadlock is chosen.
+        let owner = self.locks.owner(self.no);
+        let count = owner.held_count.load(Relaxed) + owner.intention_count.load(Relaxed);
+        assert_eq!(count as usize, self.held.len(), "{}", self.no);
         for part in self.shape.parts() {
             for name in [table_of(part), name_of(part)] {
                 assert_eq!(self.locks.held(self.no, name), self.held.get(&name).copied(), "{} on {name}", self.no);
