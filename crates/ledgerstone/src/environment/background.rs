@@ -33,9 +33,9 @@ pub(crate) fn keep_log(env: &Arc<Inner>, no: usize, period_ns: u64) {
 /// and later, and at once when those who may hold it are others.
 ///
 /// What is dropped meanwhile takes room. So the rest is over, too, when the log has grown by [`Rest::GROWTH_BYTES`] and
-/// the oldest reader is another. However long the last round took, not much more can pile up than that and what was
-/// dropped during the round and as long again: the oldest reader may be another all the time, and a transaction in doubt
-/// hold everything. Looking then takes half of the time at most.
+/// the oldest reader is another, but not before it was as long as the round. So not much more can pile up than that,
+/// and what is dropped during a round and as long again. The oldest reader may be another all the time, while a
+/// transaction in doubt holds everything. Looking then takes half of the time at most.
 #[derive(Debug)]
 struct Rest {
     ended_ns: u64,
