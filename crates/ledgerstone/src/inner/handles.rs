@@ -40,8 +40,8 @@ impl Handles {
         Handles { env, threads: Mutex::new(threads), own, closing: Mutex::new(None), ended: AtomicU32::new(NOT_YET) }
     }
 
-    /// True in a thread whose end a close waits for, and inside of a close. Code of the program's runs there: wakers, and
-    /// keepers of the log.
+    /// True in a thread whose end a close waits for, and inside of a close. Code of the program's runs there: wakers,
+    /// and keepers of the log.
     pub(crate) fn is_own_thread(&self) -> bool {
         let engine = &self.env.engine;
         let is_closing = || self.closing.lock().as_ref().is_some_and(sync::ThreadMark::is_current);
