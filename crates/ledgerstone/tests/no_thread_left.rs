@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::process::Command;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Barrier, Condvar, Mutex};
 use std::task::{Context, Wake, Waker};
 use std::thread::{Builder, JoinHandle, sleep};
 use std::time::{Duration, Instant};
@@ -13,6 +13,8 @@ use ledgerstone::{Durability, Environment, Options, TransactionOptions};
 use ledgerstone_disk::{Disk, SimDisk};
 
 const IN_THE_CHILD: &str = "LEDGERSTONE_NO_THREAD_LEFT";
+/// What a thread takes beside its stack, at most.
+const SPARE_BYTES: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Threads that stay until they are let go.
@@ -23,18 +25,22 @@ struct Stay {
 }
 
 impl Stay {
-    /// Starts threads until there is no room for another stack of this size.
+    /// Starts threads until there is no room for another stack of this size, and what else a thread needs to start.
     fn fill(self: &Arc<Self>, stack_bytes: usize, threads: &mut Vec<JoinHandle<()>>) {
         loop {
-            let stay = Arc::clone(self);
+            if Vec::<u8>::new().try_reserve_exact(stack_bytes + SPARE_BYTES).is_err() {
+                return;
+            }
+            let (stay, started) = (Arc::clone(self), Arc::new(Barrier::new(2)));
+            let starts = Arc::clone(&started);
             let body = move || {
+                starts.wait();
                 let may_go = stay.may_go.lock().unwrap();
                 drop(stay.goes.wait_while(may_go, |may_go| !*may_go));
             };
-            match Builder::new().stack_size(stack_bytes).spawn(body) {
-                Ok(thread) => threads.push(thread),
-                Err(_) => return,
-            }
+            let Ok(thread) = Builder::new().stack_size(stack_bytes).spawn(body) else { return };
+            started.wait();
+            threads.push(thread);
         }
     }
 }
@@ -70,28 +76,28 @@ fn in_the_child() {
     let env = options().durability(Durability::Pipelined).open_on(Arc::new(sim.clone())).unwrap();
     env.transact(|txn| txn.create_table("t")?.put(b"k", b"acknowledged")).unwrap();
     let (stay, mut threads) = (Arc::<Stay>::default(), Vec::new());
-    let room = vec![1_u8; 3 << 20];
-    for stack_bytes in [64 << 20, 8 << 20, 1 << 20, 64 << 10] {
+    let room = vec![1_u8; 512 << 10];
+    for stack_bytes in [64 << 20, 8 << 20, 1 << 20] {
         stay.fill(stack_bytes, &mut threads);
     }
-    drop(room); // For all that is not a thread: less than two stacks.
-    stay.fill(2 << 20, &mut threads);
+    drop(room); // For all that is not a thread. With it, there is less than a stack of the usual 2 MiB.
     assert!(Builder::new().spawn(|| ()).is_err(), "{} threads, and there is room for one more", threads.len());
 
     let volatile = TransactionOptions { durability: Some(Durability::Volatile), ..TransactionOptions::default() };
     let last = Arc::new(Last::default());
     let waker = Waker::from(Arc::clone(&last));
     let mut env = env;
-    loop {
+    // A ticket that is dropped wakes nobody.
+    let _ticket = loop {
         let (_, committed) = env.transact_ticket(volatile, |txn| txn.bytes("t")?.put(b"l", b"v")).unwrap();
         let mut ticket = committed.ticket;
         *last.0.lock().unwrap() = Some(env);
         if pin!(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending() {
-            break;
+            break ticket;
         }
         // It was durable already, and nobody is woken.
         env = last.0.lock().unwrap().take().unwrap();
-    }
+    };
     let began = Instant::now();
     // Its lock is given back. Then there may be threads again.
     while sim.lock("lock").is_err() {
