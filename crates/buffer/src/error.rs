@@ -130,4 +130,10 @@ impl BufferError {
     pub fn is_never_written(&self) -> bool {
         matches!(self, BufferError::NeverWritten { .. })
     }
+
+    /// Whether the page cannot be read, and others perhaps can.
+    pub fn is_of_one_page(&self) -> bool {
+        use BufferError::{Damaged, Disk, NeverWritten, PageOutOfRange};
+        matches!(self, NeverWritten { .. } | Damaged { .. } | PageOutOfRange { .. } | Disk(_))
+    }
 }

@@ -21,12 +21,14 @@ use std::sync::{Arc, Weak};
 pub(crate) struct Writer {
     /// Locked to put the handle in or take it out, never while anything waits.
     thread: Mutex<Option<sync::JoinHandle<()>>>,
+    /// Which thread it is or was.
+    mark: Mutex<Option<sync::ThreadMark>>,
     is_started: AtomicBool,
 }
 
 impl Writer {
     pub(crate) fn new() -> Writer {
-        Writer { thread: Mutex::new(None), is_started: AtomicBool::new(false) }
+        Writer { thread: Mutex::new(None), mark: Mutex::new(None), is_started: AtomicBool::new(false) }
     }
 }
 
@@ -39,6 +41,7 @@ impl Cache {
         self.pool.frames.control().writer_stop.store(0, SeqCst);
         let (cache, control) = (Arc::downgrade(self), self.pool.frames.control_handle());
         let thread = sync::spawn("page writer", move || run(&cache, &control[0]));
+        *self.writer.mark.lock() = Some(thread.mark());
         *self.writer.thread.lock() = Some(thread);
     }
 
@@ -56,7 +59,7 @@ impl Cache {
     /// True in a thread of the cache's own, which must not stop it. One that has the log flushed may run wakers there.
     #[must_use]
     pub fn is_own_thread(&self) -> bool {
-        self.writer.thread.lock().as_ref().is_some_and(sync::JoinHandle::is_current) || self.readers.is_one()
+        self.writer.mark.lock().as_ref().is_some_and(sync::ThreadMark::is_current) || self.readers.is_one()
     }
 
     pub(crate) fn tell_writer_to_stop(&self) {

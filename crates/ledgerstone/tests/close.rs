@@ -530,3 +530,103 @@ fn the_last_handle_may_go_in_a_thread_of_the_librarys() {
         assert!(env.transact(|txn| txn.bytes("t")?.get(b"l")).unwrap().is_some(), "{what}");
     }
 }
+
+/// A keeper of the log that closes its environment while another thread closes it.
+#[derive(Default)]
+struct ClosesToo {
+    env: Mutex<Option<Environment>>,
+    is_closing: AtomicBool,
+    has_thread: bool,
+    closed: Mutex<Option<(Result<(), Error>, u64)>>,
+}
+
+impl LogKeeper for ClosesToo {
+    fn name(&self) -> String {
+        "closes too".into()
+    }
+    fn needs_log_from(&self) -> Result<Option<Lsn>, Error> {
+        Ok(None)
+    }
+    fn work_period(&self) -> Option<Duration> {
+        self.has_thread.then_some(Duration::from_millis(1))
+    }
+    fn work(&self) {
+        if !self.is_closing.load(SeqCst) {
+            return;
+        }
+        let env = self.env.lock().unwrap().take();
+        let Some(env) = env else { return };
+        sync::sleep_ns(1_000_000_000); // The other waits for this thread's end by now.
+        let began_ns = sync::now_ns();
+        let closed = env.close();
+        *self.closed.lock().unwrap() = Some((closed, sync::now_ns() - began_ns));
+    }
+}
+
+/// A close that waits for a thread of the library's does not have that thread wait for it.
+#[test]
+fn a_keeper_that_closes_beside_another_close_is_refused_at_once() {
+    for (seed, has_thread) in [(0, true), (1, true), (2, true), (3, false)] {
+        let what = format!("seed {seed}, in a thread of its own: {has_thread}");
+        Scheduler::run(seed, || {
+            let sim = SimDisk::new();
+            let keeper = Arc::new(ClosesToo { has_thread, ..ClosesToo::default() });
+            let opening = {
+                let keeper = Arc::clone(&keeper);
+                options().log_keeper(move |_| Ok(Arc::clone(&keeper) as Arc<dyn LogKeeper>))
+            };
+            let env = opening.open_on(Arc::new(sim.clone())).unwrap();
+            env.transact(|txn| txn.create_table("t")?.put(b"k", b"v")).unwrap();
+            *keeper.env.lock().unwrap() = Some(env.clone());
+            keeper.is_closing.store(true, SeqCst);
+            let began_ns = sync::now_ns();
+            env.close().unwrap();
+            let took_ns = sync::now_ns() - began_ns;
+            let closed = keeper.closed.lock().unwrap().take();
+            assert!(matches!(closed, Some((Err(Error::Busy), _))), "{what}: {closed:?}");
+            assert!(took_ns < 5_000_000_000, "{what}: {took_ns} ns");
+            let env = open(&sim).unwrap();
+            assert!(env.recovery_report().was_clean, "{what}");
+            env.close().unwrap();
+        })
+        .unwrap_or_else(|stuck| panic!("{what}: {stuck}"));
+    }
+}
+
+/// As [`the_last_handle_may_go_in_a_thread_of_the_librarys`], under the simulator, which has threads of its own.
+#[test]
+fn the_last_handle_may_go_in_a_simulated_thread_of_the_librarys() {
+    for (seed, closes) in [(0, false), (1, false), (2, true), (3, true)] {
+        let what = format!("seed {seed}, by a close: {closes}");
+        Scheduler::run(seed, || {
+            let sim = SimDisk::new();
+            let last = Arc::new(Last::default());
+            last.closes.store(closes, SeqCst);
+            let opening = {
+                let last = Arc::clone(&last);
+                options().log_keeper(move |_| Ok(Arc::clone(&last) as Arc<dyn LogKeeper>))
+            };
+            let env = opening.open_on(Arc::new(sim.clone())).unwrap();
+            env.transact(|txn| txn.create_table("t")?.put(b"k", b"v")).unwrap();
+            *last.env.lock().unwrap() = Some(env);
+            while !last.has_gone() {
+                sync::sleep_ns(1_000_000);
+            }
+            if let Some(closed) = last.closed.lock().unwrap().take() {
+                assert!(matches!(closed, Err(Error::Busy)), "{what}: {closed:?}");
+            }
+            // Another thread closes it, in order and soon.
+            let began_ns = sync::now_ns();
+            let env = loop {
+                match open(&sim) {
+                    Err(Error::AlreadyOpen { .. }) => sync::sleep_ns(1_000_000),
+                    opened => break opened.unwrap(),
+                }
+                assert!(sync::now_ns() - began_ns < 5_000_000_000, "{what}: it is not closed");
+            };
+            assert!(env.recovery_report().was_clean, "{what}");
+            env.close().unwrap();
+        })
+        .unwrap_or_else(|stuck| panic!("{what}: {stuck}"));
+    }
+}

@@ -101,6 +101,7 @@ fn a_childs_inherited_handles_say_so_and_touch_nothing() {
         pipelined.bytes("t").unwrap().put(&key(2000), b"2000").unwrap();
         let ticket = pipelined.commit_with(Durability::Volatile).unwrap().ticket;
 
+        let of_env = env.table("t").unwrap();
         let handles = (env.clone(), table.clone(), ticket.clone(), dir.path().to_path_buf());
         let mut moved = Some((running, snapshot, range, feed_taken(&env), env.log_reader(Lsn(0)).unwrap()));
         let child = fork(end, || {
@@ -113,6 +114,15 @@ fn a_childs_inherited_handles_say_so_and_touch_nothing() {
             is_forked("range", table.range(..).map(drop));
             is_forked("count", table.count());
             is_forked("modify", table.modify(&key(0), |_| Some(b"child".to_vec())));
+            let (running, snapshot, ..) = moved.as_ref().unwrap();
+            for txn in [running, snapshot] {
+                is_forked("get by the environment's table", of_env.get(txn, key(0)));
+                is_forked("put by the environment's table", of_env.put(txn, key(0), b"child"));
+                is_forked("range of the environment's table", of_env.range(txn, ..).map(drop));
+                is_forked("the environment's table in a transaction", of_env.of(txn).map(drop));
+            }
+            is_forked("table", env.table("t").map(drop));
+            is_forked("table or create", env.table_or_create("made by a child").map(drop));
             is_forked("checkpoint", env.checkpoint());
             is_forked("sync", env.sync());
             is_forked("reclaim", env.reclaim());

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_page::Lsn;
-use ledgerstone_region::sync::{self, JoinHandle};
+use ledgerstone_region::sync::{self, ThreadMark};
 
 use crate::log::Log;
 
@@ -31,7 +31,9 @@ impl Log {
             self.flusher_stops.store(false, SeqCst);
             self.state.flusher_state.store(AWAKE, SeqCst);
             let log = Arc::clone(self);
-            *flusher = Some(sync::spawn("log flusher", move || log.run_flusher()));
+            let thread = sync::spawn("log flusher", move || log.run_flusher());
+            *self.flusher_mark.lock() = Some(thread.mark());
+            *flusher = Some(thread);
         }
     }
 
@@ -46,10 +48,11 @@ impl Log {
         assert!(ended.is_ok() || std::thread::panicking(), "the log's flusher thread has panicked");
     }
 
-    /// True in the flusher's thread, which must not stop the flusher. A waker runs there, perhaps.
+    /// True in the flusher's thread, which must not stop the flusher. A waker runs there, perhaps, and perhaps while
+    /// another thread stops the flusher.
     #[must_use]
     pub fn is_flusher(&self) -> bool {
-        self.flusher.lock().as_ref().is_some_and(JoinHandle::is_current)
+        self.flusher_mark.lock().as_ref().is_some_and(ThreadMark::is_current)
     }
 
     fn run_flusher(&self) {

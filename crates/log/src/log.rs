@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::{Lsn, OpId, Xid};
+use ledgerstone_region::Mutex;
+use ledgerstone_region::sync::{JoinHandle, ThreadMark};
 use ledgerstone_region::{ForkMark, Handle};
-use ledgerstone_region::{Mutex, sync::JoinHandle};
 
 use crate::EnvironmentId;
 use crate::config::LogConfig;
@@ -52,6 +53,8 @@ pub struct Log {
     pub(crate) wakers_low: AtomicU64,
     pub(crate) cause: Mutex<Option<Arc<DiskError>>>,
     pub(crate) flusher: Mutex<Option<JoinHandle<()>>>,
+    /// Which thread it is or was.
+    pub(crate) flusher_mark: Mutex<Option<ThreadMark>>,
     pub(crate) flusher_stops: AtomicBool,
     /// A segment was refused for want of space.
     pub(crate) lacked_space: AtomicBool,
@@ -150,6 +153,7 @@ impl Log {
             wakers_low: AtomicU64::new(u64::MAX),
             cause: Mutex::new(None),
             flusher: Mutex::new(None),
+            flusher_mark: Mutex::new(None),
             flusher_stops: AtomicBool::new(false),
             lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),

@@ -273,3 +273,61 @@ fn ordinary_threads_are_as_ever() {
     assert!(sync::unix_time_ns() > 1_700_000_000_000_000_000);
     assert!(catch_unwind(AssertUnwindSafe(sync::random_u64)).is_ok());
 }
+
+/// The threads of all kinds, each of which asks of all handles whether it is the one.
+#[test]
+fn a_thread_knows_its_own_handle_only() {
+    fn asks(handle: &Arc<Mutex<Option<sync::JoinHandle<()>>>>) -> Option<bool> {
+        handle.lock().unwrap().as_ref().map(sync::JoinHandle::is_current)
+    }
+    fn check() {
+        let places: Vec<Arc<Mutex<Option<sync::JoinHandle<()>>>>> = (0..3).map(|_| Arc::default()).collect();
+        let found = Arc::new(AtomicU32::new(0));
+        for (no, place) in places.iter().enumerate() {
+            let (all, found) = (places.clone(), found.clone());
+            let handle = sync::spawn("asks", move || {
+                while all.iter().any(|place| place.lock().unwrap().is_none()) {
+                    sync::sleep_ns(1000);
+                }
+                for (other, place) in all.iter().enumerate() {
+                    assert_eq!(asks(place), Some(other == no), "{no} asks of {other}");
+                }
+                // A child of a thread is another thread.
+                let child = all[no].clone();
+                assert_eq!(sync::spawn("child", move || asks(&child)).join().unwrap(), Some(false));
+                found.fetch_add(1, Relaxed);
+            });
+            *place.lock().unwrap() = Some(handle);
+        }
+        assert!(places.iter().all(|place| asks(place) == Some(false)), "the thread that has started them");
+        // They look at the places until all have looked.
+        let have_ended = || places.iter().all(|place| place.lock().unwrap().as_ref().unwrap().is_finished());
+        while !have_ended() {
+            sync::sleep_ns(1000);
+        }
+        for place in places {
+            let handle = place.lock().unwrap().take();
+            handle.unwrap().join().unwrap();
+        }
+        assert_eq!(found.load(Relaxed), 3);
+    }
+    check();
+    (0..20).for_each(|seed| Scheduler::run(seed, check).unwrap());
+}
+
+/// Threads of two runs have the same numbers.
+#[test]
+fn a_thread_of_one_run_is_not_that_of_another() {
+    let kept: Arc<Mutex<Option<sync::JoinHandle<()>>>> = Arc::default();
+    let place = kept.clone();
+    Scheduler::run(1, move || *place.lock().unwrap() = Some(sync::spawn("first", || ()))).unwrap();
+    let place = kept.clone();
+    let asked = Scheduler::run(1, move || {
+        let ask = move || place.lock().unwrap().as_ref().map(sync::JoinHandle::is_current);
+        sync::spawn("second", ask).join().unwrap()
+    });
+    assert_eq!(asked.unwrap(), Some(false));
+    let place = kept.clone();
+    let asked = std::thread::spawn(move || place.lock().unwrap().as_ref().map(sync::JoinHandle::is_current));
+    assert_eq!(asked.join().unwrap(), Some(false));
+}

@@ -33,11 +33,15 @@ pub(crate) fn keep_log(env: &Arc<Inner>, no: usize, period_ns: u64) {
 /// and later, and at once when those who may hold it are others.
 ///
 /// What is dropped meanwhile takes room. So the rest is over, too, when the log has grown by [`Rest::GROWTH_BYTES`] and
-/// the oldest reader is another. However long the last round took, not much more than that can pile up.
+/// the oldest reader is another, but not before it was as long as the round. So not much more can pile up than that,
+/// and what is dropped during a round and as long again. The oldest reader may be another all the time, while a
+/// transaction in doubt holds everything. Looking then takes half of the time at most.
 #[derive(Debug)]
 struct Rest {
     ended_ns: u64,
     took_ns: u64,
+    /// A rest that follows from that, whoever asks.
+    at_least_ns: u64,
     pause_ns: u64,
     holders: (Lsn, u32),
     /// The oldest reader, and where the log ended, when the last round did.
@@ -49,10 +53,13 @@ impl Rest {
     const PAUSE_NS_MAX: u64 = 60_000_000_000;
     /// A round that frees nothing is followed by a pause of so many times its length at least.
     const PAUSE_ROUNDS: u64 = 20;
+    /// But not longer. The process may have been stopped during the round, or its machine.
+    const ROUNDS_NS_MAX: u64 = 600_000_000_000;
     const GROWTH_BYTES: u64 = 16 << 20;
 
     fn none() -> Rest {
-        Rest { ended_ns: 0, took_ns: 0, pause_ns: 0, holders: (Lsn(0), 0), oldest: Lsn(0), tail: Lsn(0) }
+        let (holders, oldest, tail) = ((Lsn(0), 0), Lsn(0), Lsn(0));
+        Rest { ended_ns: 0, took_ns: 0, at_least_ns: 0, pause_ns: 0, holders, oldest, tail }
     }
 
     /// There is something new to look at. How long the last round took still counts. Every dropped table asks again,
@@ -67,23 +74,27 @@ impl Rest {
             self.shorten();
         }
         let has_grown = tail.0.saturating_sub(self.tail.0) >= Rest::GROWTH_BYTES && holders.0 != self.oldest;
-        let pause_ns = self.pause_ns.max(self.took_ns.saturating_mul(Rest::PAUSE_ROUNDS));
-        has_grown || now_ns.saturating_sub(self.ended_ns) >= pause_ns
+        let pause_ns = self.pause_ns.max(self.at_least_ns);
+        let rested_ns = now_ns.saturating_sub(self.ended_ns);
+        rested_ns >= pause_ns || has_grown && rested_ns >= self.took_ns.min(Rest::ROUNDS_NS_MAX)
     }
 
     /// A round that began at `began_ns` has ended; `has_freed` is none if it failed. One that failed has mostly waited:
-    /// for the turn of a compaction, or for room in the log. That is no work, and says nothing of what is held.
+    /// for the turn of a compaction, or for room in the log. That says nothing of what is held. Or it has met what
+    /// cannot be freed, and each round meets that again. So it is tried again soon, but not at once.
     fn begin(&mut self, began_ns: u64, now_ns: u64, has_freed: Option<bool>, holders: (Lsn, u32), tail: Lsn) {
-        let took_ns = match has_freed {
+        let took_ns = now_ns.saturating_sub(began_ns);
+        let rounds = match has_freed {
             Some(true) => {
                 *self = Rest::none();
                 return;
             }
-            Some(false) => now_ns.saturating_sub(began_ns),
-            None => 0,
+            Some(false) => Rest::PAUSE_ROUNDS,
+            None => 1,
         };
+        let at_least_ns = took_ns.saturating_mul(rounds).min(Rest::ROUNDS_NS_MAX);
         let pause_ns = self.pause_ns.saturating_mul(2).clamp(PERIOD_NS, Rest::PAUSE_NS_MAX);
-        *self = Rest { ended_ns: now_ns, took_ns, pause_ns, holders, oldest: holders.0, tail };
+        *self = Rest { ended_ns: now_ns, took_ns, at_least_ns, pause_ns, holders, oldest: holders.0, tail };
     }
 }
 
@@ -283,7 +294,8 @@ mod tests {
         let grown = Lsn(TAIL.0 + Rest::GROWTH_BYTES);
         let mut rest = Rest::none();
         rest.begin(0, LONG_NS, Some(false), HOLDERS, TAIL);
-        let soon_ns = LONG_NS + PERIOD_NS;
+        assert!(!rest.is_over(LONG_NS + PERIOD_NS, (Lsn(8192), 1), grown), "it has just looked for as long");
+        let soon_ns = 2 * LONG_NS + PERIOD_NS;
         assert!(!rest.is_over(soon_ns, (Lsn(8192), 1), TAIL), "it took long, and not much can have been dropped");
         assert!(!rest.is_over(soon_ns, HOLDERS, grown), "the same reader holds it");
         assert!(!rest.is_over(soon_ns, (Lsn(4096), 2), grown), "it is still the oldest");
@@ -295,11 +307,50 @@ mod tests {
         const LONG_NS: u64 = 5_000_000_000;
         let mut rest = Rest::none();
         rest.begin(0, LONG_NS, None, HOLDERS, TAIL);
-        assert!(rest.is_over(LONG_NS + PERIOD_NS, HOLDERS, TAIL));
+        assert!(rest.is_over(2 * LONG_NS + PERIOD_NS, HOLDERS, TAIL));
         // What fails again and again is tried less and less often.
         for _ in 0..30 {
             rest.begin(0, LONG_NS, None, HOLDERS, TAIL);
         }
         assert!(!rest.is_over(LONG_NS + 100 * PERIOD_NS, HOLDERS, TAIL));
+    }
+
+    /// Somebody asks each period, the holders are others each time, and the log grows by much.
+    fn part_at_work(took_ns: u64, has_freed: Option<bool>) -> f64 {
+        const HOUR_NS: u64 = 3_600_000_000_000;
+        let (mut now_ns, mut worked_ns, mut rest) = (1, 0, Rest::none());
+        while now_ns < HOUR_NS {
+            let (holders, tail) = (|now_ns| (Lsn(now_ns), 3), |now_ns| Lsn(now_ns << 4));
+            rest.shorten();
+            if rest.is_over(now_ns, holders(now_ns), tail(now_ns)) {
+                let began_ns = now_ns;
+                now_ns += took_ns;
+                worked_ns += took_ns;
+                rest.begin(began_ns, now_ns, has_freed, holders(now_ns), tail(now_ns));
+            }
+            now_ns += PERIOD_NS;
+        }
+        worked_ns as f64 / HOUR_NS as f64
+    }
+
+    #[test]
+    fn whatever_goes_on_beside_it_a_round_in_vain_takes_half_of_the_time_at_most() {
+        for took_ns in [10_000_000, 1_000_000_000, 20_000_000_000] {
+            for has_freed in [Some(false), None] {
+                let part = part_at_work(took_ns, has_freed);
+                assert!(part <= 0.51, "{took_ns} {has_freed:?}: {part}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_process_that_was_stopped_during_a_round_does_not_rest_for_days() {
+        const DAY_NS: u64 = 86_400_000_000_000;
+        for has_freed in [Some(false), None] {
+            let mut rest = Rest::none();
+            rest.begin(0, DAY_NS, has_freed, HOLDERS, TAIL);
+            assert!(!rest.is_over(DAY_NS + Rest::ROUNDS_NS_MAX / 2, (Lsn(8192), 0), TAIL), "{has_freed:?}");
+            assert!(rest.is_over(DAY_NS + Rest::ROUNDS_NS_MAX, HOLDERS, TAIL), "{has_freed:?}");
+        }
     }
 }

@@ -19,6 +19,10 @@ const WRITES_LOOK_NS: std::ops::RangeInclusive<u64> = 50_000..=20_000_000;
 pub(crate) struct Handles {
     pub(crate) env: Arc<Inner>,
     threads: Mutex<Vec<sync::JoinHandle<()>>>,
+    /// Which these are, also while a close waits for them.
+    own: Vec<sync::ThreadMark>,
+    /// The thread that closes. The keepers work there once more.
+    closing: Mutex<Option<sync::ThreadMark>>,
     /// Of the close: `NOT_YET`, or how it has ended.
     ended: AtomicU32,
 }
@@ -32,14 +36,17 @@ const NOT_IN_ORDER: u32 = 2;
 
 impl Handles {
     pub(crate) fn of(env: Arc<Inner>, threads: Vec<sync::JoinHandle<()>>) -> Handles {
-        Handles { env, threads: Mutex::new(threads), ended: AtomicU32::new(NOT_YET) }
+        let own = threads.iter().map(sync::JoinHandle::mark).collect();
+        Handles { env, threads: Mutex::new(threads), own, closing: Mutex::new(None), ended: AtomicU32::new(NOT_YET) }
     }
 
-    /// True in a thread whose end a close waits for. Code of the program's runs there: wakers, and keepers of the log.
+    /// True in a thread whose end a close waits for, and inside of a close. Code of the program's runs there: wakers,
+    /// and keepers of the log.
     pub(crate) fn is_own_thread(&self) -> bool {
         let engine = &self.env.engine;
-        let is_one_of = |threads: &[sync::JoinHandle<()>]| threads.iter().any(sync::JoinHandle::is_current);
-        engine.log.is_flusher() || engine.cache.is_own_thread() || is_one_of(&self.threads.lock())
+        let is_closing = || self.closing.lock().as_ref().is_some_and(sync::ThreadMark::is_current);
+        let is_own = || self.own.iter().any(sync::ThreadMark::is_current);
+        engine.log.is_flusher() || engine.cache.is_own_thread() || is_own() || is_closing()
     }
 
     /// The last handle goes in a thread whose end a close waits for. So another thread closes.
@@ -69,7 +76,9 @@ impl Handles {
             return self.wait_until_ended();
         }
         let ending = Ending(&self.ended);
+        *self.closing.lock() = Some(sync::ThreadMark::current());
         let closed = self.close();
+        *self.closing.lock() = None;
         if closed.is_ok() {
             self.ended.store(IN_ORDER, Release);
         }
@@ -77,7 +86,6 @@ impl Handles {
         closed
     }
 
-    /// Not for ever: it may be this thread's own close that called the keeper that closes.
     fn wait_until_ended(&self) -> Result<(), Error> {
         let (begun_ns, mut look_ns) = (sync::now_ns(), *WRITES_LOOK_NS.start());
         loop {

@@ -1,6 +1,7 @@
 //! Promises of the lock table, one rule each; the random and the concurrent ones are in the files beside.
 
 mod crowd;
+mod escalating;
 mod single;
 mod stress;
 mod waiting;

@@ -29,7 +29,7 @@ pub use real_or_simulated::*;
 #[cfg(not(loom))]
 pub use scheduler::{STEPS_MAX, Scheduler, Stuck, StuckThread, Waits, WhyStuck};
 #[cfg(not(loom))]
-pub use thread::{JoinHandle, Panicked, spawn, try_spawn};
+pub use thread::{JoinHandle, Panicked, ThreadMark, spawn, try_spawn};
 
 #[cfg(not(loom))]
 mod real_or_simulated {

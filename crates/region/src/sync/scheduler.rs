@@ -38,7 +38,7 @@ use super::thread::Panicked;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError, Weak};
 
 use crate::{ByNumber, NumberSet, Random};
 
@@ -381,8 +381,13 @@ impl Member {
     }
 
     /// True if this is thread `no` of `run`.
-    pub(super) fn is(&self, run: &Arc<Run>, no: u32) -> bool {
-        Arc::ptr_eq(&self.run, run) && self.no == no
+    pub(super) fn is(&self, run: &Weak<Run>, no: u32) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.run), run.as_ptr()) && self.no == no
+    }
+
+    /// What names this thread: its run and its number.
+    pub(super) fn mark<T>(&self, make: impl FnOnce(Weak<Run>, u32) -> T) -> T {
+        make(Arc::downgrade(&self.run), self.no)
     }
 
     /// Waits for the end of thread `no`.

@@ -5,7 +5,8 @@ use super::scheduler::{self, Run};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+use std::thread::ThreadId;
 
 /// A thread to wait for. Dropping it lets the thread go its way.
 #[must_use = "a thread that nobody joins may outlive what it works on"]
@@ -14,6 +15,46 @@ pub struct JoinHandle<T>(Thread<T>);
 enum Thread<T> {
     Real { name: String, handle: std::thread::JoinHandle<T> },
     Simulated { run: Arc<Run>, no: u32, name: String, result: Arc<Mutex<Option<T>>> },
+}
+
+/// Which thread it is, to ask later, when its [`JoinHandle`] may be gone.
+#[derive(Clone)]
+pub struct ThreadMark(Mark);
+
+#[derive(Clone)]
+enum Mark {
+    Real(ThreadId),
+    Simulated { run: Weak<Run>, no: u32 },
+}
+
+impl ThreadMark {
+    /// The mark of the calling thread.
+    #[must_use]
+    pub fn current() -> ThreadMark {
+        ThreadMark(match scheduler::current() {
+            Some(member) => member.mark(|run, no| Mark::Simulated { run, no }),
+            None => Mark::Real(std::thread::current().id()),
+        })
+    }
+
+    /// Whether the caller runs in this thread.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        match (&self.0, scheduler::current()) {
+            (Mark::Real(id), None) => *id == std::thread::current().id(),
+            (Mark::Simulated { run, no }, Some(member)) => member.is(run, *no),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for ThreadMark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Mark::Real(id) => write!(f, "ThreadMark({id:?})"),
+            Mark::Simulated { no, .. } => write!(f, "ThreadMark(simulated {no})"),
+        }
+    }
 }
 
 /// A thread ended by a panic.
@@ -95,10 +136,16 @@ impl<T> JoinHandle<T> {
 
     /// Whether the caller runs in this thread, which then cannot be joined.
     pub fn is_current(&self) -> bool {
-        match &self.0 {
-            Thread::Real { handle, .. } => handle.thread().id() == std::thread::current().id(),
-            Thread::Simulated { run, no, .. } => scheduler::current().is_some_and(|member| member.is(run, *no)),
-        }
+        self.mark().is_current()
+    }
+
+    /// Which thread it is.
+    #[must_use]
+    pub fn mark(&self) -> ThreadMark {
+        ThreadMark(match &self.0 {
+            Thread::Real { handle, .. } => Mark::Real(handle.thread().id()),
+            Thread::Simulated { run, no, .. } => Mark::Simulated { run: Arc::downgrade(run), no: *no },
+        })
     }
 
     /// The name given to [`spawn`].

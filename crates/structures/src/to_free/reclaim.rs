@@ -15,6 +15,8 @@
 //!     [`TURN_LOG_BYTES`]. A transaction that purges emptied leaves or entries, or is at step 1, looks at [`STEPS_MAX`]
 //!     nodes at most. So whoever closes the environment, or wants the next turn, does not wait until a large tree has
 //!     been read.
+//! R3. A page that cannot be read keeps nothing from being freed but the structure that it belongs to. That one is
+//!     passed over, and the call tells of the first of them when it has freed the rest.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -23,7 +25,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use ledgerstone_lock::{LockError, LockName, Mode};
 use ledgerstone_page::{OpId, PageId, PageSet, TableId};
 use ledgerstone_region::sync;
-use ledgerstone_space::OP_SPACE_CLEAR;
+use ledgerstone_space::{OP_SPACE_CLEAR, SpaceError};
 use ledgerstone_txn::{Durability, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
 use super::emptied::Where;
@@ -62,7 +64,7 @@ impl ToFree {
     /// next call goes on. Two calls at the same time take turns.
     ///
     /// # Errors
-    /// A page cannot be read, or the log or the lock table refuses.
+    /// A page cannot be read (R3), or the log or the lock table refuses.
     pub fn reclaim(&self) -> Result<(), TreeError> {
         self.reclaim_in_turns(&mut || true).map(drop)
     }
@@ -75,8 +77,9 @@ impl ToFree {
     /// As [`ToFree::reclaim`].
     pub fn reclaim_in_turns(&self, between: &mut dyn FnMut() -> bool) -> Result<bool, TreeError> {
         self.notes.has_entries.store(false, Relaxed);
-        let mut round = Round { between, is_ended: false, has_freed: false };
+        let mut round = Round { between, is_ended: false, has_freed: false, damage: None };
         let done = self.reclaim_entries(&mut round).and_then(|()| self.reclaim_emptied(&mut round));
+        let done = done.and_then(|()| round.damage.take().map_or(Ok(()), Err));
         if done.is_err() || round.is_ended {
             self.notes.has_entries.store(true, Relaxed);
         }
@@ -152,14 +155,23 @@ impl ToFree {
     fn reclaim_all(&self, entries: &[Entry], round: &mut Round<'_>) -> Result<(), TreeError> {
         let engine = &self.tree.engine;
         let mut left = entries.iter().filter(|&&entry| self.is_behind_snapshots(entry)).peekable();
-        while left.peek().is_some() && !round.is_ended {
+        'turns: while left.peek().is_some() && !round.is_ended {
             let mut txn = self.begin_turn()?;
             let (began, mut count, mut has_freed) = (engine.log.tail(), 0, false);
             while count < ENTRIES_MAX
                 && engine.log.tail().0 - began.0 < TURN_LOG_BYTES
                 && let Some(&&entry) = left.peek()
             {
-                let outcome = self.reclaim_entry(&mut txn, entry)?;
+                let outcome = match self.reclaim_entry(&mut txn, entry) {
+                    Ok(outcome) => outcome,
+                    Err(error) => {
+                        self.pass_over(error, round)?;
+                        left.next(); // Its entry stays, and what was done of it does, too.
+                        drop(txn);
+                        round.turn_ended(has_freed);
+                        continue 'turns;
+                    }
+                };
                 has_freed |= outcome != Freed::Held;
                 if outcome == Freed::Partly {
                     break; // R2
@@ -196,7 +208,10 @@ impl ToFree {
                         Err(error) => {
                             // All of it: what is done already is soon seen.
                             self.notes.emptied.put_back(table, root, noted);
-                            return Err(error);
+                            self.pass_over(error, round)?;
+                            drop(txn);
+                            round.turn_ended(false);
+                            break;
                         }
                     };
                     self.notes.emptied.put_back(table, root, purged.left);
@@ -206,6 +221,23 @@ impl ToFree {
                 round.turn_ended(has_purged);
             }
         }
+        Ok(())
+    }
+
+    /// R3. Refuses what says nothing of a single structure.
+    fn pass_over(&self, error: TreeError, round: &mut Round<'_>) -> Result<(), TreeError> {
+        let is_damage = match &error {
+            TreeError::Corrupt(_) | TreeError::Txn(TxnError::Corrupt(_)) => true,
+            TreeError::Space(SpaceError::Map(_) | SpaceError::Outside(_)) => true,
+            TreeError::Buffer(error)
+            | TreeError::Txn(TxnError::Buffer(error))
+            | TreeError::Space(SpaceError::Buffer(error)) => error.is_of_one_page(),
+            _ => false,
+        };
+        if !is_damage || self.tree.engine.is_failed() {
+            return Err(error);
+        }
+        round.damage.get_or_insert(error);
         Ok(())
     }
 
@@ -472,6 +504,8 @@ struct Round<'b> {
     between: &'b mut dyn FnMut() -> bool,
     is_ended: bool,
     has_freed: bool,
+    /// The first page that could not be read.
+    damage: Option<TreeError>,
 }
 
 impl Round<'_> {
