@@ -273,6 +273,13 @@ impl Cache {
         Ok(self.data.len()? / self.page_bytes as u64)
     }
 
+    /// Pages that there may be at most: no page with a higher number can be latched.
+    #[inline]
+    #[must_use]
+    pub fn max_pages(&self) -> u64 {
+        self.table.max_pages()
+    }
+
     /// Bytes of a page.
     pub fn page_bytes(&self) -> usize {
         self.page_bytes

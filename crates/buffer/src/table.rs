@@ -44,6 +44,11 @@ impl PageTable {
         wanted.unwrap_or(max_pages).min(max_pages)
     }
 
+    /// Pages that there may be at most.
+    pub fn max_pages(&self) -> u64 {
+        self.max_pages
+    }
+
     pub fn new(region: &Region, data_pages: u64, max_pages: u64) -> Result<PageTable, BufferError> {
         let count = PageTable::first_entries(data_pages, max_pages);
         Ok(PageTable {

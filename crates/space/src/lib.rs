@@ -135,7 +135,7 @@ impl Space {
         environment: [u8; 16],
     ) -> Result<Arc<Space>, SpaceError> {
         let space = Space::new(engine, data)?;
-        space.grow(8, space.page_count())?;
+        space.grow(8, space.page_count(), u64::MAX)?;
         let mut txn = engine.begin()?;
         txn.claim(1024)?;
         let mut header = engine.cache.exclusive_new(PageId(0))?;
@@ -188,7 +188,7 @@ impl Space {
         }
         let page_count = self.page_count();
         if needed > page_count {
-            self.grow(u32::try_from(needed - page_count).unwrap_or(u32::MAX), page_count)?;
+            self.grow(u32::try_from(needed - page_count).unwrap_or(u32::MAX), page_count, u64::MAX)?;
         }
         Ok(())
     }
@@ -217,13 +217,18 @@ impl Space {
         self.words[PAGE_COUNT].load(Relaxed)
     }
 
+    /// Those of them that can be latched. The file may be longer than that: it may have been made with another setting.
+    fn usable_count(&self) -> u64 {
+        self.page_count().min(self.engine.cache.max_pages())
+    }
+
     /// Finds `count` free pages in a row, growing the file if there are none, and latches the map that covers them.
     ///
     /// The caller makes a group that marks the pages ([`FreeRun::args_set`] with [`OP_SPACE_SET`]) and uses them. Claim
     /// log space before the call, and hold no latch: maps come before all other pages in the latch order.
     ///
     /// # Errors
-    /// [`SpaceError::NoSpace`], with nothing changed. A map cannot be read.
+    /// [`SpaceError::NoSpace`], or there are as many pages as there may be: with nothing changed. A map cannot be read.
     pub fn latch_free(&self, count: u32) -> Result<FreeRun<'_>, SpaceError> {
         let bits = bits_of(self.page_bytes);
         let max = u32::try_from(bits / 2).unwrap_or(u32::MAX);
@@ -235,7 +240,7 @@ impl Space {
             if let Some(run) = self.latch_free_now(count)? {
                 return Ok(run);
             }
-            self.grow(count, page_count)?;
+            self.grow(count, page_count, self.engine.cache.max_pages())?;
             // From the last map's beginning on: free pages at the old end are the first of the run, wherever the end
             // was.
             self.words[HINT].store(page_count - page_count % bits, Relaxed);
@@ -245,7 +250,7 @@ impl Space {
     /// As [`Space::latch_free`], but the file does not grow.
     fn latch_free_now(&self, count: u32) -> Result<Option<FreeRun<'_>>, SpaceError> {
         let bits = bits_of(self.page_bytes);
-        let page_count = self.page_count();
+        let page_count = self.usable_count();
         let map_count = page_count.div_ceil(bits);
         let hint = PageId(self.words[HINT].load(Relaxed).min(page_count.saturating_sub(1)));
         let first_map = hint.0 / bits;
@@ -271,7 +276,7 @@ impl Space {
         let bits = bits_of(self.page_bytes);
         let low = PageId(self.words[LOW].load(Relaxed).max(ROOT_PAGES));
         let first_map = low.0 / bits;
-        for no in first_map..limit.0.min(self.page_count()).div_ceil(bits) {
+        for no in first_map..limit.0.min(self.usable_count()).div_ceil(bits) {
             let from = if no == first_map { bit_of(low, self.page_bytes) } else { 0 };
             if let Some(run) = self.find_in(no, from, count, limit.0)? {
                 if count == 1 {
@@ -437,7 +442,7 @@ impl Space {
             return Err(SpaceError::Map(Corrupt::new("layout", header::LAYOUT as u64, expected, found).on(map.id())));
         }
         // The count of pages is looked at under the map's latch: that is how `shrink.rs` tells that they are fewer.
-        let end = self.page_count().min(below);
+        let end = self.usable_count().min(below);
         let limit = u32::try_from(bits.min(end.saturating_sub(first))).unwrap_or(u32::MAX);
         let found = map::find_clear(map.words(), from, limit, count);
         Ok(found.map(|bit| FreeRun { map, first: PageId(first + u64::from(bit)), count }))
@@ -485,20 +490,24 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the file longer, by at least `count` pages, unless it has more than `seen` pages meanwhile. Not logged:
-    /// the length is found again, and what redo writes makes it longer by itself.
-    fn grow(&self, count: u32, seen: u64) -> Result<(), SpaceError> {
+    /// Makes the file longer, by at least `count` pages but to no more than `most`, unless it has more than `seen` pages
+    /// meanwhile. Not logged: the length is found again, and what redo writes makes it longer by itself.
+    fn grow(&self, count: u32, seen: u64, most: u64) -> Result<(), SpaceError> {
         self.latch_growth()?;
-        let done = if self.page_count() == seen { self.grow_latched(count, seen) } else { Ok(()) };
+        let done = if self.page_count() == seen { self.grow_latched(count, seen, most) } else { Ok(()) };
         self.growth.unlatch_exclusive();
         done
     }
 
-    fn grow_latched(&self, count: u32, page_count: u64) -> Result<(), SpaceError> {
+    fn grow_latched(&self, count: u32, page_count: u64, most: u64) -> Result<(), SpaceError> {
+        if page_count >= most {
+            return Err(BufferError::PageOutOfRange { page: PageId(page_count), max_pages: most }.into());
+        }
         let bytes = page_count * self.page_bytes as u64;
         let step = (bytes / 16).clamp(GROW_BYTES_MIN, GROW_BYTES_MAX);
         let wanted = (u64::from(count) + 2 + ROOT_PAGES.saturating_sub(page_count)) * self.page_bytes as u64;
-        let step = step.max(wanted).next_multiple_of(self.page_bytes as u64);
+        let left = (most - page_count).saturating_mul(self.page_bytes as u64);
+        let step = step.max(wanted).next_multiple_of(self.page_bytes as u64).min(left);
         let grown = self.data.allocate(bytes, step);
         if let Err(source) = grown {
             return Err(match source.is_no_space() {

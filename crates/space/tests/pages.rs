@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
+use ledgerstone_buffer::BufferError;
 use ledgerstone_disk::{Disk, DiskError, DiskFile, Open, SimDisk};
 use ledgerstone_log::{FIRST_LSN, LogConfig};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry};
@@ -140,6 +141,38 @@ fn a_full_disk_changes_nothing_and_the_same_call_works_later() {
 }
 
 /// The page table of a small environment ends long before the pages of the first map do.
+/// The file grows in steps, and the last one would go beyond the page table. Pages there can never be latched: if they
+/// were given out, no page would ever be had again.
+#[test]
+fn a_file_with_as_many_pages_as_there_may_be_gives_out_all_of_them_and_those_that_come_back() {
+    for max_pages in [300, 1_000, 1_037] {
+        for count in [1, 3, 8] {
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+            let (engine, space) = new_space(&disk, max_pages);
+            let mut taken = Vec::new();
+            let refused = loop {
+                match take(&engine, &space, count) {
+                    Ok(first) => taken.push(first),
+                    Err(error) => break error,
+                }
+            };
+            assert!(
+                matches!(refused, SpaceError::Buffer(BufferError::PageOutOfRange { .. })),
+                "{max_pages}, {count}: {refused:?}"
+            );
+            assert_eq!(space.page_count(), max_pages, "{count}");
+            let free = max_pages - space.allocated_count().unwrap();
+            assert!(free < 128 + u64::from(count), "{max_pages}, {count}: {free} pages are left");
+            for _ in 0..3 {
+                let back: Vec<_> = taken.drain(..10).collect();
+                back.iter().for_each(|first| give(&engine, &space, *first, count).unwrap());
+                taken.extend(back.iter().map(|_| take(&engine, &space, count).unwrap()));
+                assert!(take(&engine, &space, count).is_err());
+            }
+        }
+    }
+}
+
 #[test]
 fn a_space_opens_when_its_page_table_is_smaller_than_a_map() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());

@@ -68,6 +68,13 @@ impl Rest {
         self.pause_ns = 0;
     }
 
+    /// Somebody was refused for want of room. What is dropped would give it. So the rest is no longer than the round
+    /// was, whoever holds what.
+    fn hurry(&mut self) {
+        self.pause_ns = 0;
+        self.at_least_ns = self.took_ns.min(Rest::ROUNDS_NS_MAX);
+    }
+
     fn is_over(&mut self, now_ns: u64, holders: (Lsn, u32), tail: Lsn) -> bool {
         if self.holders != holders {
             self.holders = holders;
@@ -206,6 +213,9 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         if asked.reclaim {
             rest.shorten();
         }
+        if asked.lacks {
+            rest.hurry();
+        }
         let began_ns = sync::now_ns();
         if (asked.reclaim || env.to_free().is_due()) && rest.is_over(began_ns, env.holders(), env.engine().log.tail()) {
             let freed = env.reclaim(&|| !env.bell().is_stopping());
@@ -341,6 +351,20 @@ mod tests {
                 assert!(part <= 0.51, "{took_ns} {has_freed:?}: {part}");
             }
         }
+    }
+
+    #[test]
+    fn somebody_who_lacks_room_does_not_wait_for_a_long_rest() {
+        const LONG_NS: u64 = 1_000_000_000;
+        let mut rest = Rest::none();
+        for _ in 0..10 {
+            rest.begin(0, LONG_NS, Some(false), HOLDERS, TAIL);
+        }
+        rest.hurry();
+        assert!(!rest.is_over(2 * LONG_NS - 1, HOLDERS, TAIL), "as long as the round at least");
+        assert!(rest.is_over(2 * LONG_NS, HOLDERS, TAIL));
+        rest.begin(0, LONG_NS, Some(false), HOLDERS, TAIL);
+        assert!(!rest.is_over(2 * LONG_NS, HOLDERS, TAIL), "asked once for one round");
     }
 
     #[test]

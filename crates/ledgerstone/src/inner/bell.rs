@@ -13,12 +13,16 @@ const STOP: u32 = 1;
 const RECLAIM: u32 = 2;
 /// Nothing but a look.
 const LOOK: u32 = 4;
+/// Somebody was refused a page or room in the log.
+const LACK: u32 = 8;
 
 /// What the housekeeper was asked for.
 #[derive(Clone, Copy)]
 pub(crate) struct Asked {
     pub stop: bool,
     pub reclaim: bool,
+    /// Somebody was refused, who may get it once something is freed.
+    pub lacks: bool,
     /// It was woken, for whatever reason.
     pub is_rung: bool,
 }
@@ -42,7 +46,12 @@ impl Bell {
         self.ring(RECLAIM);
     }
 
-    /// Somebody has met what the housekeeper may mend.
+    /// Somebody was refused a page, or room in the log.
+    pub(crate) fn lack(&self) {
+        self.ring(LACK);
+    }
+
+    /// There is something to look at.
     pub(crate) fn look(&self) {
         self.ring(LOOK);
     }
@@ -71,7 +80,8 @@ impl Bell {
             sync::futex_wait(&self.word[0], 0, Some(ns));
         }
         let asked = self.word[0].fetch_and(STOP, AcqRel);
-        Asked { stop: asked & STOP != 0, reclaim: asked & RECLAIM != 0, is_rung: asked != 0 }
+        let has = |bit| asked & bit != 0;
+        Asked { stop: has(STOP), reclaim: has(RECLAIM), lacks: has(LACK), is_rung: asked != 0 }
     }
 }
 

@@ -311,8 +311,11 @@ impl Shared {
             self.conflict_count.fetch_add(1, Relaxed);
             self.had_timeout.fetch_or(matches!(error, Error::LockTimeout { .. }), Relaxed);
         }
-        if matches!(error, Error::ReadOnly { .. }) {
-            self.env.bell().look(); // The disk may be full of log.
+        // The disk may be full of log, and the file of pages that wait to be freed.
+        match &error {
+            Error::ReadOnly { .. } => self.env.bell().lack(),
+            Error::Setting { name, .. } if name == "page_count_max" => self.env.bell().lack(),
+            _ => {}
         }
         let conflict = match &error {
             Error::Deadlock { cycle, transactions } => {
