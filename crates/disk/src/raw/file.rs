@@ -149,8 +149,8 @@ impl DiskFile for RawFile {
             }
             let numbers = (offset / extent_bytes) as usize..end.div_ceil(extent_bytes) as usize;
             let marks: Vec<_> = body.marks.range(numbers).map(|(number, mark)| (*number, *mark)).collect();
-            let is_whole = marks.is_empty()
-                && pieces(offset..end, extent_bytes).all(|piece| body.extent(piece.extent) != HOLE);
+            let is_whole =
+                marks.is_empty() && pieces(offset..end, extent_bytes).all(|piece| body.extent(piece.extent) != HOLE);
             (Arc::clone(&body.extents), (!is_whole).then_some(marks))
         };
         let mut done = 0;

@@ -94,8 +94,7 @@ impl Body {
     pub fn is_plain(&self, range: &Range<u64>, extent_bytes: u64) -> bool {
         range.end <= self.len
             && pieces(range.clone(), extent_bytes).all(|piece| {
-                self.extent(piece.extent) != HOLE
-                    && self.marks.get(&piece.extent).is_none_or(|mark| piece.end <= *mark)
+                self.extent(piece.extent) != HOLE && self.marks.get(&piece.extent).is_none_or(|mark| piece.end <= *mark)
             })
     }
 

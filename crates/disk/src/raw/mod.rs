@@ -27,6 +27,8 @@ mod slots;
 mod space;
 mod superblock;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;

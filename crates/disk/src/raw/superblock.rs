@@ -95,8 +95,7 @@ impl Superblock {
         bytes[..8].copy_from_slice(MAGIC);
         bytes[12..16].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16..32].copy_from_slice(&self.id);
-        let numbers =
-            [self.device_bytes, self.extent_bytes, self.slot_bytes, self.data_start, self.extent_count];
+        let numbers = [self.device_bytes, self.extent_bytes, self.slot_bytes, self.data_start, self.extent_count];
         for (number, at) in numbers.into_iter().zip((32..).step_by(8)) {
             bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }

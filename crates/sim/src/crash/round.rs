@@ -234,9 +234,9 @@ fn live_or_fail(
         Ending::Kill { .. } => ("killed", "kills"),
     };
     let ground = Ground::new(disk, plan.is_raw, !known.exists);
-    let opened = ground.map_err(Error::from).and_then(|ground| {
-        Ok((open(&plan.settings, Arc::clone(&ground.disk), !known.exists)?, ground))
-    });
+    let opened = ground
+        .map_err(Error::from)
+        .and_then(|ground| Ok((open(&plan.settings, Arc::clone(&ground.disk), !known.exists)?, ground)));
     let ((env, lists), ground) = match opened {
         Ok(opened) => opened,
         Err(_) if disk.is_crashed() => {
