@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ledgerstone_disk::{Device, Disk, DiskErrorKind, Format, Open, RawDisk, SyncMethod};
+use ledgerstone_disk::{Device, Disk, DiskErrorKind, Format, Open, RawDisk};
 
 /// A loop device over a file, until it is dropped.
 struct Loop {
@@ -35,7 +35,7 @@ impl Loop {
     }
 
     fn format(&self, overwrites: bool) -> Result<RawDisk, DiskErrorKind> {
-        let device = Device::open(&self.path, SyncMethod::default()).unwrap();
+        let device = Device::open(&self.path).unwrap();
         let format = Format { overwrites, ..Format::default() };
         RawDisk::open_or_format(Box::new(device), format).map_err(|error| error.kind)
     }
@@ -48,7 +48,7 @@ impl Drop for Loop {
 }
 
 fn open(path: &Path) -> Result<RawDisk, DiskErrorKind> {
-    let device = Device::open(path, SyncMethod::default()).map_err(|error| error.kind)?;
+    let device = Device::open(path).map_err(|error| error.kind)?;
     RawDisk::open(Box::new(device)).map_err(|error| error.kind)
 }
 

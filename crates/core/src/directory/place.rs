@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ledgerstone_disk::{Device, Disk, DiskError, DiskErrorKind, FileDisk, Format, RawDisk, SyncMethod};
+use ledgerstone_disk::{Device, Disk, DiskError, DiskErrorKind, FileDisk, Format, RawDisk};
 
 use crate::Error;
 
@@ -14,21 +14,11 @@ use crate::Error;
 /// # Errors
 /// For a device: [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], [`Error::Corrupt`], or a failure of the disk.
 pub fn disk_in(path: impl AsRef<Path>) -> Result<Arc<dyn Disk>, Error> {
-    disk_synced_by(path, SyncMethod::default())
-}
-
-/// The same, with another way to make durable writes durable.
-///
-/// Waits for the disk: see [what blocks](crate#what-blocks).
-///
-/// # Errors
-/// As [`disk_in`].
-pub fn disk_synced_by(path: impl AsRef<Path>, method: SyncMethod) -> Result<Arc<dyn Disk>, Error> {
     let path = path.as_ref();
     if !Device::is_at(path) {
-        return Ok(Arc::new(FileDisk::synced_by(path, method)));
+        return Ok(Arc::new(FileDisk::new(path)));
     }
-    let opened = Device::open(path, method).and_then(|device| RawDisk::open(Box::new(device)));
+    let opened = Device::open(path).and_then(|device| RawDisk::open(Box::new(device)));
     Ok(Arc::new(opened.map_err(|error| of_device(path, error))?))
 }
 
@@ -38,12 +28,12 @@ pub fn disk_synced_by(path: impl AsRef<Path>, method: SyncMethod) -> Result<Arc<
 ///
 /// # Errors
 /// As [`disk_in`].
-pub fn disk_to_fill(path: impl AsRef<Path>, method: SyncMethod) -> Result<Arc<dyn Disk>, Error> {
+pub fn disk_to_fill(path: impl AsRef<Path>) -> Result<Arc<dyn Disk>, Error> {
     let path = path.as_ref();
     if !Device::is_at(path) {
-        return Ok(Arc::new(FileDisk::synced_by(path, method)));
+        return Ok(Arc::new(FileDisk::new(path)));
     }
-    Ok(Arc::new(format(path, method, Format::default())?))
+    Ok(Arc::new(format(path, Format::default())?))
 }
 
 /// Formats the block device `path`, whatever is on it.
@@ -54,11 +44,11 @@ pub fn disk_to_fill(path: impl AsRef<Path>, method: SyncMethod) -> Result<Arc<dy
 /// As [`disk_in`].
 pub fn overwrite_device(path: impl AsRef<Path>) -> Result<(), Error> {
     let overwriting = Format { overwrites: true, ..Format::default() };
-    format(path.as_ref(), SyncMethod::default(), overwriting).map(drop)
+    format(path.as_ref(), overwriting).map(drop)
 }
 
-fn format(path: &Path, method: SyncMethod, format: Format) -> Result<RawDisk, Error> {
-    let opened = Device::open(path, method).and_then(|device| RawDisk::open_or_format(Box::new(device), format));
+fn format(path: &Path, format: Format) -> Result<RawDisk, Error> {
+    let opened = Device::open(path).and_then(|device| RawDisk::open_or_format(Box::new(device), format));
     opened.map_err(|error| of_device(path, error))
 }
 

@@ -1,7 +1,8 @@
 //! [`Device`]: a block device, read and written past the system's cache.
 //!
 //! Two descriptors: one claims the device (`O_EXCL`), and lives as long as the claim. The other is for reads and
-//! writes. The system gives a claim to nobody while the device is mounted, or is a part of something that is.
+//! writes. A durable write is a write and an `fdatasync`: for `RWF_DSYNC` on a block device the system flushes the
+//! device's cache twice, by the write itself and behind it. The system gives a claim to nobody while the device is mounted, or is a part of something that is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
@@ -36,7 +37,7 @@ impl Device {
     ///
     /// # Errors
     /// `NotRegular` if it is not a block device. `Permission`, `NotFound`, or another refusal of the system.
-    pub fn open(path: impl AsRef<Path>, method: SyncMethod) -> Result<Device, DiskError> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Device, DiskError> {
         let path = path.as_ref().to_owned();
         let name = path.display().to_string();
         let fail = |number| DiskError::os(&name, "open", number);
@@ -53,7 +54,7 @@ impl Device {
             return Err(DiskError::new(&name, "open", DiskErrorKind::NotRegular));
         }
         let bytes = file.seek(SeekFrom::End(0)).map_err(|error| fail(errno(&error)))?;
-        Ok(Device { file: OsFile::new(name, file, direct, method), path, number: there.rdev(), bytes })
+        Ok(Device { file: OsFile::new(name, file, direct, SyncMethod::Fdatasync), path, number: there.rdev(), bytes })
     }
 
     /// Whether a file system on this device is mounted, as the system tells this process.

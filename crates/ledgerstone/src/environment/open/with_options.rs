@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ledgerstone_core::directory::{check_is_outside, disk_in, disk_synced_by, disk_to_fill};
+use ledgerstone_core::directory::{check_is_outside, disk_in, disk_to_fill};
 use ledgerstone_disk::{Device, Disk, FileDisk};
 use ledgerstone_log::{CONTROL_PATH, ControlFile};
 
@@ -71,9 +71,7 @@ impl Options {
         if self.archive.is_none() && !archive.is_empty() {
             self.archive = Some(archive_in(PathBuf::from(archive))?);
         }
-        let method = self.config.sync_method.unwrap_or_default();
-        let disk =
-            if self.create && !self.read_only { disk_to_fill(path, method) } else { disk_synced_by(path, method) };
+        let disk = if self.create && !self.read_only { disk_to_fill(path) } else { disk_in(path) };
         self.open_on(disk?)
     }
 
