@@ -103,7 +103,7 @@ impl RawFile {
     fn write_piece(&self, piece: Piece, bytes: &[u8]) -> Result<(), DiskError> {
         let (at, mark) = {
             let body = self.inode.body.lock();
-            (self.shared.place_of(body.extent(piece.extent)), body.marks.get(&piece.extent).copied())
+            (self.shared.place_of(body.extent(piece.extent)), body.marks.get(piece.extent as u64).copied())
         };
         if let Some(mark) = mark.filter(|mark| *mark < piece.start) {
             self.shared.flat.zero(at + mark, piece.start - mark)?;
@@ -147,8 +147,8 @@ impl DiskFile for RawFile {
             if end > body.len {
                 return Err(short());
             }
-            let numbers = (offset / extent_bytes) as usize..end.div_ceil(extent_bytes) as usize;
-            let marks: Vec<_> = body.marks.range(numbers).map(|(number, mark)| (*number, *mark)).collect();
+            let numbers = offset / extent_bytes..end.div_ceil(extent_bytes);
+            let marks: Vec<_> = body.marks.range(numbers).map(|(number, mark)| (number as usize, *mark)).collect();
             let is_whole =
                 marks.is_empty() && pieces(offset..end, extent_bytes).all(|piece| body.extent(piece.extent) != HOLE);
             (Arc::clone(&body.extents), (!is_whole).then_some(marks))

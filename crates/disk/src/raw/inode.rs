@@ -9,12 +9,11 @@
 //! R4. Length, extents and marks change only while `growing` is held. It is held over calls of the device, and waited
 //!     for through `sync` of the region.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 
-use ledgerstone_region::{Mutex, TimedMutex};
+use ledgerstone_region::{ByNumber, Mutex, TimedMutex};
 
 use super::table::HOLE;
 
@@ -38,7 +37,7 @@ pub(super) struct Body {
     /// The device's extent of each of the file's. Whoever calls the device with them keeps a reference meanwhile.
     pub extents: Arc<Vec<u32>>,
     /// For extents that are not written to their end: how far they are (R1).
-    pub marks: BTreeMap<usize, u64>,
+    pub marks: ByNumber<u64, u64>,
     /// The last change of length or extents.
     pub changed_at: u64,
 }
@@ -78,10 +77,10 @@ impl Inode {
 impl Body {
     /// As the table has it (R3).
     pub fn of_table(len: u64, extents: Vec<u32>, extent_bytes: u64) -> Body {
-        let mut marks = BTreeMap::new();
+        let mut marks = ByNumber::default();
         let (last, rest) = ((len / extent_bytes) as usize, len % extent_bytes);
         if rest > 0 && extents.get(last).is_some_and(|extent| *extent != HOLE) {
-            marks.insert(last, rest);
+            marks.insert(last as u64, rest);
         }
         Body { len, extents: Arc::new(extents), marks, changed_at: 0 }
     }
@@ -94,7 +93,8 @@ impl Body {
     pub fn is_plain(&self, range: &Range<u64>, extent_bytes: u64) -> bool {
         range.end <= self.len
             && pieces(range.clone(), extent_bytes).all(|piece| {
-                self.extent(piece.extent) != HOLE && self.marks.get(&piece.extent).is_none_or(|mark| piece.end <= *mark)
+                self.extent(piece.extent) != HOLE
+                    && self.marks.get(piece.extent as u64).is_none_or(|mark| piece.end <= *mark)
             })
     }
 
@@ -111,16 +111,17 @@ impl Body {
                 extents.resize(number + 1, HOLE);
             }
             extents[number] = extent;
-            self.marks.insert(number, 0);
+            self.marks.insert(number as u64, 0);
         }
     }
 
     /// The bytes up to `end` of an extent are the file's.
     pub fn raise_mark(&mut self, extent: usize, end: u64, extent_bytes: u64) {
-        if let Some(mark) = self.marks.get_mut(&extent) {
+        let extent = extent as u64;
+        if let Some(mark) = self.marks.get_mut(extent) {
             *mark = end.max(*mark);
             if *mark == extent_bytes {
-                self.marks.remove(&extent);
+                self.marks.remove(extent);
             }
         }
     }
@@ -129,11 +130,11 @@ impl Body {
     pub fn set_len(&mut self, len: u64, extent_bytes: u64) -> Option<(Arc<Vec<u32>>, usize)> {
         let kept = len.div_ceil(extent_bytes) as usize;
         if len < self.len && !len.is_multiple_of(extent_bytes) && self.extent(kept - 1) != HOLE {
-            let mark = self.marks.entry(kept - 1).or_insert(extent_bytes);
+            let mark = self.marks.get_or_insert_with(kept as u64 - 1, || extent_bytes);
             *mark = (*mark).min(len % extent_bytes); // R2
         }
         self.len = len;
-        self.marks.split_off(&kept);
+        self.marks.retain(|extent, _| extent < kept as u64);
         if self.extents.len() <= kept {
             return None;
         }

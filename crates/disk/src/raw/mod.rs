@@ -206,7 +206,7 @@ impl Disk for RawDisk {
                 None => {
                     self.add_name(state, &name)?;
                     let inode = Arc::new(Inode::new(self.shared.epoch(), Body::default()));
-                    state.files.insert(name.clone(), Arc::clone(&inode));
+                    state.files.insert(&name, Arc::clone(&inode));
                     inode
                 }
             };
@@ -219,7 +219,7 @@ impl Disk for RawDisk {
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
         let (name, state) = (normal(path), self.shared.state.lock());
-        Ok(state.files.contains_key(&name) || is_dir(&state, &name))
+        Ok(state.files.contains(&name) || is_dir(&state, &name))
     }
 
     fn remove(&self, path: &str) -> Result<(), DiskError> {
@@ -233,7 +233,7 @@ impl Disk for RawDisk {
             if !state.dirs.contains(&name) {
                 return Err(DiskErrorKind::NotFound);
             }
-            if state.files.keys().chain(&state.dirs).any(|path| path.starts_with(&inside)) {
+            if state.files.keys().chain(state.dirs.keys()).any(|path| path.starts_with(&inside)) {
                 return Err(DiskErrorKind::Io(libc::ENOTEMPTY));
             }
             state.dirs.remove(&name);
@@ -246,17 +246,17 @@ impl Disk for RawDisk {
     fn rename(&self, from: &str, to: &str) -> Result<(), DiskError> {
         let (old, new) = (normal(from), normal(to));
         self.change(from, "rename", |state| {
-            if !state.files.contains_key(&old) || !is_dir(state, dir_of(&new)) || is_dir(state, &new) {
+            if !state.files.contains(&old) || !is_dir(state, dir_of(&new)) || is_dir(state, &new) {
                 return Err(DiskErrorKind::NotFound);
             }
             if old == new {
                 return Ok(());
             }
-            if !state.files.contains_key(&new) {
+            if !state.files.contains(&new) {
                 self.add_name(state, &new)?;
             }
             let inode = take_name(state, &old).ok_or(DiskErrorKind::NotFound)?;
-            if let Some(replaced) = state.files.insert(new, inode) {
+            if let Some(replaced) = state.files.insert(&new, inode) {
                 Shared::unname(state, &replaced);
             }
             Ok(())
@@ -269,9 +269,9 @@ impl Disk for RawDisk {
             if !is_dir(state, &name) {
                 return Err(DiskErrorKind::NotFound);
             }
-            let all = state.files.keys().chain(&state.dirs).filter(|path| dir_of(path) == name);
+            let all = state.files.keys().chain(state.dirs.keys()).filter(|path| dir_of(path) == name.as_str());
             let mut names: Vec<String> =
-                all.map(|path| path.rsplit_once('/').map_or(path.as_str(), |(_, name)| name).to_owned()).collect();
+                all.map(|path| path.rsplit_once('/').map_or(path, |(_, name)| name).to_owned()).collect();
             names.sort_unstable();
             Ok(names)
         })
@@ -281,12 +281,12 @@ impl Disk for RawDisk {
         let name = normal(dir);
         self.change(dir, "create directory", |state| {
             for part in with_those_above(&name) {
-                if state.files.contains_key(part) {
+                if state.files.contains(part) {
                     return Err(DiskErrorKind::Exists);
                 }
                 if !state.dirs.contains(part) {
                     self.add_name(state, part)?;
-                    state.dirs.insert(part.to_owned());
+                    state.dirs.insert(part, ());
                 }
             }
             Ok(())

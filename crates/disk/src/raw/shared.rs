@@ -10,12 +10,11 @@
 //! W5. Latches are taken in the order `claim`, `committing`, `growing` of a file, `state`, `body` of a file. The first three are
 //!     held over calls of the device.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
-use ledgerstone_region::{Mutex, TimedGuard, TimedMutex};
+use ledgerstone_region::{ByName, Mutex, TimedGuard, TimedMutex};
 
 use super::flat::{Claim, Flat};
 use super::inode::{Body, Inode};
@@ -70,8 +69,8 @@ struct Slots {
 
 #[derive(Default)]
 pub(super) struct State {
-    pub files: BTreeMap<String, Arc<Inode>>,
-    pub dirs: BTreeSet<String>,
+    pub files: ByName<str, Arc<Inode>>,
+    pub dirs: ByName<str, ()>,
     pub space: Space,
     /// Counts changes of names, lengths and extents.
     pub seq: u64,
@@ -113,7 +112,7 @@ impl Shared {
         state.damaged_slot = read.damaged_slot;
         for dir in &read.table.dirs {
             state.names_bytes += entry_bytes(dir);
-            state.dirs.insert(dir.clone());
+            state.dirs.insert(dir, ());
         }
         for Entry { path, len, extents } in &read.table.files {
             state.names_bytes += entry_bytes(path);
@@ -121,7 +120,7 @@ impl Shared {
                 state.space.take_one(extent);
             }
             let body = Body::of_table(*len, extents.clone(), superblock.extent_bytes);
-            state.files.insert(path.clone(), Arc::new(Inode::new(epoch, body)));
+            state.files.insert(path, Arc::new(Inode::new(epoch, body)));
         }
         slots.generation = read.table.generation;
         if !read.is_pair {
@@ -265,8 +264,8 @@ impl Shared {
         let superblock = self.superblock();
         let (seq, dirs, files) = {
             let state = self.state.lock();
-            let files: Vec<_> = state.files.iter().map(|(path, inode)| (path.clone(), Arc::clone(inode))).collect();
-            (state.seq, state.dirs.iter().cloned().collect(), files)
+            let files: Vec<_> = state.files.iter().map(|(path, inode)| (path.to_owned(), Arc::clone(inode))).collect();
+            (state.seq, state.dirs.keys().map(str::to_owned).collect(), files)
         };
         let mut table = Table { generation: slots.generation, dirs, files: Vec::with_capacity(files.len()) };
         // Held until the slots are written: in use, so that nobody reclaims them.
@@ -290,11 +289,11 @@ impl Shared {
     fn zero_unwritten(&self, inode: &Inode, superblock: &Superblock) -> Result<(), DiskError> {
         let extent_bytes = superblock.extent_bytes;
         let body = inode.body.lock().clone();
-        for (&extent, &mark) in &body.marks {
-            let end = body.len.saturating_sub(extent as u64 * extent_bytes).min(extent_bytes);
+        for (extent, &mark) in &body.marks {
+            let end = body.len.saturating_sub(extent * extent_bytes).min(extent_bytes);
             if mark < end {
-                self.flat.zero(self.place_of(body.extents[extent]) + mark, end - mark)?;
-                inode.body.lock().raise_mark(extent, end, extent_bytes);
+                self.flat.zero(self.place_of(body.extents[extent as usize]) + mark, end - mark)?;
+                inode.body.lock().raise_mark(extent as usize, end, extent_bytes);
             }
         }
         Ok(())
