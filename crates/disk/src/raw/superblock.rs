@@ -8,7 +8,8 @@ use crate::error::{DiskError, DiskErrorKind};
 
 /// Superblocks, slots of the table and extents begin at multiples of this.
 pub(super) const BLOCK_BYTES: u64 = 4096;
-/// The bytes of a superblock that mean something. The simulated disk and most devices write so many whole or not at all.
+/// The bytes of a superblock that mean something. The simulated disk and most devices write so many whole or not at
+/// all.
 const USED_BYTES: usize = 512;
 const MAGIC: &[u8; 8] = b"LSTNRAWD";
 const VERSION: u32 = 1;
