@@ -8,6 +8,7 @@ use ledgerstone::config::{CONFIG_FILE, Setting, SettingInForce, Unit, Value};
 use ledgerstone::{Environment, Error};
 use serde_json::json;
 
+use crate::opening::is_device;
 use crate::outcome::Outcome;
 use crate::output::Output;
 
@@ -36,7 +37,7 @@ pub(crate) fn run(args: &ConfigArgs, output: &Output) -> anyhow::Result<Outcome>
 
 fn show(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
     let effective = Environment::options().settings_in(dir)?;
-    if !dir.is_dir() {
+    if !dir.is_dir() && !is_device(dir) {
         output
             .note(format_args!("{} does not exist: a new environment there would have these settings", dir.display()));
     }
@@ -68,6 +69,10 @@ fn show(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
 fn check(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
     let file = dir.join(CONFIG_FILE);
     let problems = match Environment::options().settings_in(dir) {
+        Ok(_) if is_device(dir) => {
+            output.note(format_args!("{} is a device, which has no settings file", dir.display()));
+            Vec::new()
+        }
         Ok(_) if !file.exists() => {
             output.note(format_args!("{} does not exist: every setting has its default", file.display()));
             Vec::new()
@@ -90,7 +95,8 @@ fn check(dir: &Path, output: &Output) -> anyhow::Result<Outcome> {
             output.line(format_args!("{}{line}: {setting}{what}", file.display()))?;
         }
     }
-    let damaged_slot = if dir.join("control").exists() { Environment::damaged_control_slot(dir)? } else { None };
+    let has_control = dir.join("control").exists() || is_device(dir) && Environment::was_closed(dir).is_ok();
+    let damaged_slot = if has_control { Environment::damaged_control_slot(dir)? } else { None };
     if let Some(slot) = damaged_slot {
         let what = format!(
             "slot {slot} is damaged, or was being written when the power failed; the other one is whole, and the next \

@@ -12,7 +12,7 @@ use ledgerstone_bench::{self as bench, Recovery};
 use serde_json::{Value, json};
 
 use crate::interrupt::{self, Interrupted};
-use crate::opening::{DirArgs, open, open_to_read};
+use crate::opening::{DirArgs, is_device, open, open_to_read};
 use crate::outcome::Outcome;
 use crate::output::{Output, bytes_readable, counted};
 use crate::progress::{Progress, Unit, Watched};
@@ -21,7 +21,8 @@ use crate::text::readable;
 /// `init`
 #[derive(Clone, Debug, clap::Args)]
 pub struct InitArgs {
-    /// Directory to make. If it exists, it must be empty, or hold what an `init` that failed has left.
+    /// Directory to make. If it exists, it must be empty, or hold what an `init` that failed has left. Or a block
+    /// device, which is formatted if it is empty.
     pub dir: PathBuf,
     /// Page size: a power of two from 4K to 32K.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
@@ -29,6 +30,9 @@ pub struct InitArgs {
     /// Size of a log segment: a power of two from 64K.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
     pub segment: Option<u64>,
+    /// Format a block device that is not empty. Everything on it is lost.
+    #[arg(long)]
+    pub overwrite: bool,
 }
 
 /// `tables`
@@ -57,11 +61,17 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
     let dir = args.dir.display();
     match Environment::options().create(false).open(&args.dir) {
         Err(Error::NotAnEnvironment { .. }) => {}
+        Err(Error::Corrupt { .. }) if args.overwrite && is_device(&args.dir) => {}
         Ok(_) => anyhow::bail!("{dir} is an environment already; nothing was changed"),
         Err(error) => return Err(error.into()),
     }
     anyhow::ensure!(!args.dir.is_file(), "{dir} is a file, not a directory");
-    if let Some(name) = stranger_in(&args.dir)? {
+    anyhow::ensure!(!args.overwrite || is_device(&args.dir), "{dir} is not a block device; --overwrite is for those");
+    if is_device(&args.dir) {
+        if args.overwrite {
+            Environment::overwrite_device(&args.dir)?;
+        }
+    } else if let Some(name) = stranger_in(&args.dir)? {
         anyhow::bail!(
             "{dir} is not empty, it holds {}; name a new directory or an empty one",
             Quoted(name.as_encoded_bytes())

@@ -11,7 +11,7 @@ use ledgerstone::{
 use serde_json::{Map, Value, json};
 
 use crate::interrupt;
-use crate::opening::open_with;
+use crate::opening::{is_device, open_with};
 use crate::outcome::Outcome;
 use crate::output::Output;
 use crate::text::to_hex;
@@ -58,7 +58,8 @@ pub struct LogArgs {
 const FOLLOW_PERIOD: Duration = Duration::from_millis(100);
 
 pub(crate) fn run(args: &LogArgs, output: &Output) -> anyhow::Result<Outcome> {
-    anyhow::ensure!(args.dir.is_dir(), "{}: no such directory", args.dir.display());
+    let is_there = args.dir.is_dir() || is_device(&args.dir);
+    anyhow::ensure!(is_there, "{}: no such directory or block device", args.dir.display());
     let filter = filter(args, output)?;
     let from = Lsn(args.from.unwrap_or(0));
     let start = if args.reverse { Lsn(args.to.unwrap_or(u64::MAX)) } else { from };

@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::ops::Deref;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -30,6 +31,11 @@ pub struct DirArgs {
     /// Memory for the page cache: bytes, or a number with K, M or G.
     #[arg(long, value_name = "BYTES", value_parser = bench::parse_bytes)]
     pub cache: Option<u64>,
+}
+
+/// Whether a path leads to a block device. An environment may live on one.
+pub(crate) fn is_device(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|there| there.file_type().is_block_device())
 }
 
 /// A table of the environment.

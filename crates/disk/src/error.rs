@@ -47,6 +47,16 @@ pub enum DiskErrorKind {
     OutOfRange,
     /// Refused by a [`crate::Fence`]: the environment that asks has failed or was closed.
     Closed,
+    /// The device is mounted.
+    InUse,
+    /// The device holds something that is not a raw store: a file system, a partition table, or bytes that nobody knows.
+    NotOurs,
+    /// The device has not been formatted, or formatting was cut short.
+    NotFormatted,
+    /// The superblock or the table of a raw store is damaged, or the device is smaller than it was.
+    Damaged,
+    /// The raw store was made by a later version.
+    NewerFormat,
 }
 
 impl DiskError {
@@ -122,9 +132,11 @@ impl DiskErrorKind {
             DiskErrorKind::NotFound => ErrorKind::NotFound,
             DiskErrorKind::Exists => ErrorKind::AlreadyExists,
             DiskErrorKind::Permission => ErrorKind::PermissionDenied,
-            DiskErrorKind::Locked => ErrorKind::ResourceBusy,
+            DiskErrorKind::Locked | DiskErrorKind::InUse => ErrorKind::ResourceBusy,
             DiskErrorKind::ReadOnlyFs => ErrorKind::ReadOnlyFilesystem,
             DiskErrorKind::NotRegular | DiskErrorKind::OutOfRange => ErrorKind::InvalidInput,
+            DiskErrorKind::NotOurs | DiskErrorKind::NotFormatted | DiskErrorKind::Damaged => ErrorKind::InvalidData,
+            DiskErrorKind::NewerFormat => ErrorKind::Unsupported,
             DiskErrorKind::Crashed | DiskErrorKind::Closed => ErrorKind::Other,
         }
     }
@@ -145,6 +157,18 @@ impl fmt::Display for DiskErrorKind {
             DiskErrorKind::NotRegular => f.write_str("it is not a regular file, but a directory, a pipe or a device"),
             DiskErrorKind::OutOfRange => f.write_str("outside of what the disk can hold"),
             DiskErrorKind::Closed => f.write_str("the environment has failed or was closed"),
+            DiskErrorKind::InUse => f.write_str("the device is mounted; unmount it first"),
+            DiskErrorKind::NotOurs => f.write_str(
+                "the device is not empty and holds no raw store; if nothing on it is needed, overwrite it by ledgerstone \
+                 init --overwrite",
+            ),
+            DiskErrorKind::NotFormatted => {
+                f.write_str("the device has no raw store; ledgerstone init DEVICE makes one there")
+            }
+            DiskErrorKind::Damaged => f.write_str(
+                "the raw store's superblock or table is damaged, or the device is smaller than it was; restore a backup",
+            ),
+            DiskErrorKind::NewerFormat => f.write_str("the raw store was made by a later version; open it with that"),
         }
     }
 }

@@ -169,7 +169,8 @@ fn sync_name_of(directory: &Path) -> Result<(), DiskError> {
     }
 }
 
-struct OsFile {
+/// An open file, or a block device.
+pub(crate) struct OsFile {
     name: String,
     file: File,
     read_only: bool,
@@ -198,6 +199,16 @@ fn sync_directory(path: &Path) -> Result<(), Errno> {
 }
 
 impl OsFile {
+    /// What is open for reading and writing.
+    pub(crate) fn new(name: String, file: File, direct: bool, method: SyncMethod) -> OsFile {
+        let no_dsync = AtomicBool::new(method == SyncMethod::Fdatasync);
+        OsFile { name, file, read_only: false, direct, ordinary: OnceLock::new(), no_dsync }
+    }
+
+    pub(crate) fn file(&self) -> &File {
+        &self.file
+    }
+
     fn error(&self, operation: &'static str, offset: u64, errno: Errno) -> DiskError {
         DiskError::os(&self.name, operation, errno).at(offset)
     }

@@ -39,6 +39,8 @@ mod file;
 mod file_disk;
 mod file_lock;
 mod held;
+#[cfg(not(loom))]
+mod raw;
 mod read_only;
 mod shown;
 #[cfg(any(test, feature = "simulated"))]
@@ -53,6 +55,8 @@ pub use fault::{Call, Fault, FaultDisk, Harm};
 pub use fence::Fence;
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;
+#[cfg(not(loom))]
+pub use raw::{Claim, Device, Flat, FlatFile, Format, RawDisk};
 pub use read_only::ReadOnlyDisk;
 pub use shown::{Quoted, Readable, is_obeyed, quoted};
 #[cfg(any(test, feature = "simulated"))]

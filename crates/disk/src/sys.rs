@@ -1,6 +1,6 @@
 //! The calls to the system that the standard library does not have, and what it makes of errors.
 //!
-//! Y1. Each of the three unsafe calls gets an open descriptor, numbers, and at most the bytes of a slice to read. None
+//! Y1. Each of the four unsafe calls gets an open descriptor, numbers, and at most the bytes of a slice to read. None
 //!     keeps a pointer.
 
 #![allow(unsafe_code)] // With `held.rs`, all that there is in this crate.
@@ -39,6 +39,16 @@ pub(crate) fn write_durable(file: &File, offset: u64, bytes: &[u8]) -> std::io::
 pub(crate) fn allocate(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
     // SAFETY: Y1.
     match unsafe { libc::fallocate(file.as_raw_fd(), 0, place(offset)?, place(len)?) } {
+        0 => Ok(()),
+        _ => Err(Error::last_os_error()),
+    }
+}
+
+/// Has bytes of a block device read as zero.
+pub(crate) fn zero_range(file: &File, offset: u64, len: u64) -> std::io::Result<()> {
+    let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+    // SAFETY: Y1.
+    match unsafe { libc::fallocate(file.as_raw_fd(), mode, place(offset)?, place(len)?) } {
         0 => Ok(()),
         _ => Err(Error::last_os_error()),
     }

@@ -3,8 +3,17 @@
 use std::sync::Arc;
 
 use ledgerstone_disk::{
-    AlignedBuf, Call, Disk, DiskErrorKind, DiskFile, Fault, FaultDisk, FileDisk, Harm, Open, SimDisk, SyncMethod,
+    AlignedBuf, Call, Disk, DiskErrorKind, DiskFile, Fault, FaultDisk, FileDisk, FlatFile, Format, Harm, Open, RawDisk,
+    SimDisk, SyncMethod,
 };
+
+/// A raw store over a file of another disk.
+fn raw_on(disk: &dyn Disk) -> RawDisk {
+    let file = disk.open("device", Open::CREATE_NEW).unwrap();
+    file.set_len(4 << 20).unwrap();
+    let format = Format { extent_bytes: Some(4096), ..Format::default() };
+    RawDisk::open_or_format(Box::new(FlatFile(file)), format).unwrap()
+}
 
 /// Runs `check` on every kind of disk.
 fn on_every_disk(check: impl Fn(&dyn Disk)) {
@@ -17,6 +26,10 @@ fn on_every_disk(check: impl Fn(&dyn Disk)) {
     check(&synced);
     check(&SimDisk::new());
     check(&FaultDisk::new(Arc::new(SimDisk::new())));
+    check(&raw_on(&SimDisk::new()));
+    let below = FileDisk::new(dir.path().join("below"));
+    below.create_dir("").unwrap();
+    check(&raw_on(&below));
 }
 
 fn read(file: &Arc<dyn DiskFile>, offset: u64, len: usize) -> Vec<u8> {

@@ -24,8 +24,8 @@ use std::time::Duration;
 use ledgerstone_core::Error;
 use ledgerstone_core::base::Base;
 use ledgerstone_core::catalog::Extensions;
-use ledgerstone_core::directory::{check_control, operations, state_of};
-use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_core::directory::{check_control, disk_in, operations, state_of};
+use ledgerstone_disk::Disk;
 use ledgerstone_log::{Beginning, CONTROL_PATH, LogError, LogFiles};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::{ByNumber, sync};
@@ -191,7 +191,7 @@ impl LogDirectory {
     /// # Errors
     /// [`Error::NotAnEnvironment`], [`Error::Corrupt`], or a failure of the disk.
     pub fn open(path: impl AsRef<Path>) -> Result<LogDirectory, Error> {
-        LogDirectory::open_on(Arc::new(FileDisk::new(path.as_ref())))
+        LogDirectory::open_on(disk_in(path)?)
     }
 
     /// The same on any [`Disk`].

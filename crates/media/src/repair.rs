@@ -16,9 +16,9 @@ use std::sync::Arc;
 use ledgerstone_core::Error;
 use ledgerstone_core::base::Base;
 use ledgerstone_core::catalog::Extensions;
-use ledgerstone_core::directory::{check_control, operations, state_of, take_lock};
+use ledgerstone_core::directory::{check_control, disk_in, operations, state_of, take_lock};
 use ledgerstone_core::flow::{Flow, MediaProgress, Tell, telling};
-use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, FileDisk, Open};
+use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, Open};
 use ledgerstone_feed::LogDirectory;
 use ledgerstone_feed::directory::{files, reader};
 use ledgerstone_log::{ControlFile, ControlState, Log, LogFiles, LogPin, LogReader};
@@ -182,7 +182,7 @@ impl Backup {
         archive: Option<&LogDirectory>,
         progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<RepairReport, Error> {
-        self.repair_on(Arc::new(FileDisk::new(directory.as_ref())), pages, archive, progress)
+        self.repair_on(disk_in(directory)?, pages, archive, progress)
     }
 
     /// The same on any [`Disk`].

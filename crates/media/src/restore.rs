@@ -17,9 +17,9 @@ use std::sync::Arc;
 
 use ledgerstone_buffer::make_double_write;
 use ledgerstone_core::Error;
-use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, LOCK, RESTORE, refuse_cut_restore, take_lock};
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, LOCK, RESTORE, disk_to_fill, refuse_cut_restore, take_lock};
 use ledgerstone_core::flow::{Flow, MediaProgress, Tell, telling};
-use ledgerstone_disk::{Disk, FileDisk, Open};
+use ledgerstone_disk::{Disk, Open};
 use ledgerstone_feed::LogDirectory;
 use ledgerstone_feed::directory::{durable, files};
 use ledgerstone_log::{
@@ -108,7 +108,7 @@ impl Backup {
         logs: &[LogDirectory],
         progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<RestoreReport, Error> {
-        self.restore_on(Arc::new(FileDisk::new(target.as_ref())), to, logs, progress)
+        self.restore_on(disk_to_fill(target)?, to, logs, progress)
     }
 
     /// The same on any [`Disk`], which must be empty.

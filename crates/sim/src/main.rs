@@ -70,6 +70,9 @@ struct CrashArgs {
     /// Lock leaves instead of keys in every round.
     #[arg(long)]
     page_locks: bool,
+    /// Each environment lives in a raw store, as on a block device.
+    #[arg(long)]
+    raw: bool,
     /// A bug to switch on (needs a build with the feature `planted`).
     #[arg(long)]
     planted: Option<String>,
@@ -185,6 +188,8 @@ struct WorkerArgs {
     #[arg(long)]
     page_locks: bool,
     #[arg(long)]
+    raw: bool,
+    #[arg(long)]
     planted: Option<String>,
     #[arg(long)]
     first: u64,
@@ -226,9 +231,9 @@ fn plant(name: Option<&str>) -> anyhow::Result<()> {
     name.map_or(Ok(()), |name| planted::plant(name).map_err(anyhow::Error::msg))
 }
 
-fn wishes(client_count: Option<u64>, without: &[String], locks_pages: bool) -> Wishes {
+fn wishes(client_count: Option<u64>, without: &[String], locks_pages: bool, is_raw: bool) -> Wishes {
     let is_out = |what: &str| without.iter().any(|out| out == what);
-    Wishes { client_count, no_space_trouble: is_out("space"), no_drops: is_out("drops"), locks_pages }
+    Wishes { client_count, no_space_trouble: is_out("space"), no_drops: is_out("drops"), locks_pages, is_raw }
 }
 
 fn worker_count(asked: Option<u64>) -> u64 {
@@ -262,10 +267,10 @@ fn print_failures(command: &str, tally: &Tally) {
 
 fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     plant(args.planted.as_deref())?;
-    let wishes = wishes(args.clients, &args.without, args.page_locks);
+    let wishes = wishes(args.clients, &args.without, args.page_locks, args.raw);
     if let Some(seed) = args.one_seed {
         return Ok(if args.every_write {
-            every_write(seed)
+            every_write(seed, args.raw)
         } else {
             one_crash(seed, wishes, args.verbose, args.shrink)
         });
@@ -282,12 +287,15 @@ fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     if args.page_locks {
         arguments.push("--page-locks".to_owned());
     }
+    if args.raw {
+        arguments.push("--raw".to_owned());
+    }
     if let Some(name) = &args.planted {
         arguments.extend(["--planted".to_owned(), name.clone()]);
     }
     let start = Instant::now();
     let tally = run_workers(&arguments, args.seed, args.rounds, workers, args.failures_max, progress(args.rounds))?;
-    print_failures("crash", &tally);
+    print_failures(if args.raw { "crash --raw" } else { "crash" }, &tally);
     println!("{}", tally.counters);
     println!(
         "crash: {} rounds from seed {} with {} power failures and {} kills ({} in recoveries) in {:.0} s, {} failed{}",
@@ -311,9 +319,9 @@ fn seeds_of(tally: &Tally) -> String {
     format!(": seeds {}", seeds.join(", "))
 }
 
-fn every_write(seed: u64) -> bool {
+fn every_write(seed: u64, is_raw: bool) -> bool {
     round::collect_panics();
-    let plan = Plan::new(seed, Wishes { no_space_trouble: true, ..Wishes::default() });
+    let plan = Plan::new(seed, Wishes { no_space_trouble: true, is_raw, ..Wishes::default() });
     match round::run_every_write(plan, 3, &mut Prepared::default()) {
         Ok(counters) => {
             println!("{counters}");
@@ -633,7 +641,7 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
         work(share, |seed| fault_round(seed, &mut prepared));
         return Ok(true);
     }
-    let wishes = wishes(args.clients, &args.without, args.page_locks);
+    let wishes = wishes(args.clients, &args.without, args.page_locks, args.raw);
     work(share, |seed| {
         let plan = Plan::new(seed, wishes);
         round::run(&plan, &mut prepared, Talk::Quiet)

@@ -16,10 +16,12 @@ use crate::catalog::Extensions;
 mod control;
 mod files;
 mod outside;
+mod place;
 
 pub use control::{control_of, state_of};
 pub use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
 pub use outside::check_is_outside;
+pub use place::{disk_in, disk_to_fill, overwrite_device};
 
 /// The smallest page and the largest.
 pub const PAGE_BYTES: (u64, u64) = (4096, 32768);

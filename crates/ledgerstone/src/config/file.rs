@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use ledgerstone_disk::Device;
+
 use super::Config;
 use crate::Error;
 
@@ -15,6 +17,9 @@ impl Config {
     /// [`Error::SettingsFile`], or the file cannot be read. [`Error::NotBuilt`] without the feature `settings-file`, so
     /// that a file is never passed over.
     pub fn read(dir: &Path) -> Result<Config, Error> {
+        if Device::is_at(dir) {
+            return Ok(Config::default()); // Its names are not the system's.
+        }
         let path = dir.join(CONFIG_FILE);
         let bytes = match std::fs::read(&path) {
             Ok(bytes) => bytes,

@@ -3,7 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_core::directory::disk_in;
+use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 
 use crate::{ChangeFeed, Environment, Error, LogReader};
@@ -59,7 +60,7 @@ impl Environment {
     /// [`Error::NotAnEnvironment`], [`Error::AlreadyOpen`], a control file that cannot be read, or a failure of the
     /// disk.
     pub fn forget_all_changes(path: impl AsRef<Path>) -> Result<(), Error> {
-        Environment::forget_all_changes_on(Arc::new(FileDisk::new(path.as_ref())))
+        Environment::forget_all_changes_on(disk_in(path)?)
     }
 
     /// The same on any [`Disk`].

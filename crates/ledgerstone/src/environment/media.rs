@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 
-use ledgerstone_core::directory::check_is_outside;
+use ledgerstone_core::directory::{check_is_outside, disk_in};
 use ledgerstone_core::flow::telling;
 use ledgerstone_disk::{Disk, FileDisk};
 use ledgerstone_media::Source;
@@ -139,7 +139,7 @@ impl Environment {
         directory: impl AsRef<Path>,
         progress: impl FnMut(MediaProgress) -> F,
     ) -> Result<Vec<PageId>, Error> {
-        let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(directory.as_ref()));
+        let disk = disk_in(directory)?;
         ledgerstone_media::damaged_pages_on(&disk, &mut telling(progress))
     }
 

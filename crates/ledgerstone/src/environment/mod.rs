@@ -2,6 +2,7 @@
 
 mod background;
 mod compact;
+mod device;
 #[cfg(feature = "feed")]
 mod feed;
 mod in_doubt;

@@ -11,8 +11,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use ledgerstone_core::directory::{RESTORE, check_control, control_of, refuse_cut_restore, take_lock};
-use ledgerstone_disk::{Disk, FileDisk, Open};
+use ledgerstone_core::directory::{RESTORE, check_control, control_of, disk_in, refuse_cut_restore, take_lock};
+use ledgerstone_disk::{Disk, Open};
 use ledgerstone_log::{CONTROL_PATH, ControlFile, LOG_DIR, check_segments};
 use ledgerstone_space::FileHeader;
 
@@ -29,7 +29,7 @@ impl Environment {
     /// [`Error::NotAnEnvironment`] if there is no data file, or a restore there was cut short. [`Error::Corrupt`] if
     /// page 0 or the log is damaged. [`Error::AlreadyOpen`], or a failure of the disk.
     pub fn rebuild_control(path: impl AsRef<Path>) -> Result<bool, Error> {
-        Environment::rebuild_control_on(Arc::new(FileDisk::new(path.as_ref())))
+        Environment::rebuild_control_on(disk_in(path)?)
     }
 
     /// The same on any [`Disk`].
@@ -84,7 +84,7 @@ impl Environment {
     /// # Errors
     /// As [`Environment::damaged_control_slot`].
     pub fn was_closed(path: impl AsRef<Path>) -> Result<bool, Error> {
-        Ok(ControlFile::open_read_only(&FileDisk::new(path.as_ref()))?.state().is_clean)
+        Ok(ControlFile::open_read_only(&*disk_in(path)?)?.state().is_clean)
     }
 
     /// The slot (0 or 1) of the control file in directory `path` that cannot be read. It is damaged, or was being
@@ -95,7 +95,7 @@ impl Environment {
     /// # Errors
     /// [`Error::ControlFile`] if neither is whole. [`Error::NewerFormat`], or a failure of the disk.
     pub fn damaged_control_slot(path: impl AsRef<Path>) -> Result<Option<u64>, Error> {
-        Ok(ControlFile::open_read_only(&FileDisk::new(path.as_ref()))?.damaged_slot())
+        Ok(ControlFile::open_read_only(&*disk_in(path)?)?.damaged_slot())
     }
 }
 

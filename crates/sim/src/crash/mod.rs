@@ -6,6 +6,7 @@
 //! | [`client`] | does it, and writes down what it did and saw |
 //! | [`round`] | power on, power off, and what is kept in between |
 //! | [`model`] | the engine as it should be |
+//! | `ground` | the simulated disk, or a raw store in a file of it |
 //! | [`consumer`] | a reader of the change feed that goes on after every crash |
 //! | [`tally`] | numbers in structures of users; [`cells`] is one of them |
 //! | [`dump`] | a dump beside the clients, read back |
@@ -19,6 +20,7 @@ pub mod client;
 pub mod consumer;
 pub mod doubt;
 pub mod dump;
+pub(crate) mod ground;
 pub mod judge;
 pub mod model;
 pub mod order;

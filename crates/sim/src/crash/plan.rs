@@ -33,6 +33,8 @@ pub struct Plan {
     pub settings: Settings,
     /// From power on to power off.
     pub lives: Vec<Life>,
+    /// The environment lives in a raw store.
+    pub is_raw: bool,
 }
 
 /// What a round puts its weight on.
@@ -374,6 +376,8 @@ pub struct Wishes {
     pub no_drops: bool,
     /// Leaves are locked, not keys.
     pub locks_pages: bool,
+    /// In a raw store.
+    pub is_raw: bool,
 }
 
 impl Plan {
@@ -427,7 +431,7 @@ impl Plan {
             lives.push(Life::recovery(&mut random));
         }
         lives.push(Life { crash_in_open: None, verifies: true, closes: true, ..Life::recovery(&mut random) });
-        let mut plan = Plan { seed, flavour, start, settings, lives };
+        let mut plan = Plan { seed, flavour, start, settings, lives, is_raw: wishes.is_raw };
         if wishes.locks_pages {
             plan.settings.locking.0 = Locking::Pages;
         }

@@ -22,6 +22,7 @@ use ledgerstone_region::{
 use super::client::Client;
 use super::consumer::{Consumer, Stopped};
 use super::doubt::{Settled, settle};
+use super::ground::{Ground, blank};
 use super::judge::{Evidence, Outcome, Record, describe, describe_seen, judge};
 use super::model::{Bytes, Records, State, counter_bytes, value_bytes};
 use super::plan::{
@@ -44,7 +45,7 @@ pub struct Failure {
 
 /// Environments to begin with, made once and copied for each round.
 #[derive(Default)]
-pub struct Prepared(BTreeMap<(Start, u64, bool), (SimDisk, State)>);
+pub struct Prepared(BTreeMap<(Start, u64, bool, bool), (SimDisk, State)>);
 
 /// How much a round tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,7 +120,10 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
         }
         known = report.known;
         disk = if life.ending.is_kill() { disk.after_kill() } else { disk.after_crash(life.survival_seed) };
-        age(&disk, life.survival_seed ^ number as u64);
+        // To open a raw store makes durable what a killed process has left.
+        if !plan.is_raw {
+            age(&disk, life.survival_seed ^ number as u64);
+        }
     }
     counters.add("rounds", 1);
     Ok(counters)
@@ -229,7 +233,11 @@ fn live_or_fail(
         Ending::PowerLoss => ("power lost", "crashes"),
         Ending::Kill { .. } => ("killed", "kills"),
     };
-    let (env, lists) = match open(&plan.settings, Arc::new(disk.clone()), !known.exists) {
+    let ground = Ground::new(disk, plan.is_raw, !known.exists);
+    let opened = ground
+        .map_err(Error::from)
+        .and_then(|ground| Ok((open(&plan.settings, Arc::clone(&ground.disk), !known.exists)?, ground)));
+    let ((env, lists), ground) = match opened {
         Ok(opened) => opened,
         Err(_) if disk.is_crashed() => {
             say(format!("{ended} while opening"));
@@ -240,7 +248,7 @@ fn live_or_fail(
         Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
     };
     // A failure from here on pulls the plug first: nothing may wait for a disk that the harness has given up.
-    let result = work(&plan.settings, number, life, disk, &env, &lists, known, counters, talk);
+    let result = work(&plan.settings, number, life, disk, &ground, &env, &lists, known, counters, talk);
     known.consumer.lock().leave();
     if result.is_err() {
         disk.crash_now();
@@ -283,6 +291,7 @@ fn work(
     number: usize,
     life: &Life,
     disk: &SimDisk,
+    ground: &Ground,
     env: &Environment,
     lists: &Arc<ListStructure>,
     known: &mut Known,
@@ -346,7 +355,10 @@ fn work(
         end_at(disk, life, disk.counters().mutations + n);
     }
     if let Some(bytes) = life.space_bytes {
-        disk.no_space_after(disk.used_bytes() + bytes);
+        match ground.leave_space(disk, bytes) {
+            Err(_) if disk.is_crashed() => {}
+            left => left.map_err(|error| vec![format!("taking space away: {error}")])?,
+        }
     }
     let clock = Arc::new(AtomicU64::new(((number as u64 + 1) << 32) + 1));
     let told_lsn = Arc::new(AtomicU64::new(0));
@@ -506,20 +518,21 @@ pub(crate) fn verify(env: &Environment) -> Result<(), Vec<String>> {
 impl Prepared {
     /// A copy of what a plan begins with, and its state.
     pub(crate) fn get(&mut self, plan: &Plan) -> Result<(SimDisk, State), Vec<String>> {
+        let failed = |error| vec![format!("a new disk: {error}")];
         if plan.start == Start::Nothing {
-            return Ok((SimDisk::new(), State::default()));
+            return Ok((blank(plan.is_raw).map_err(failed)?, State::default()));
         }
-        let key = (plan.start, plan.settings.segment_bytes, plan.settings.is_indexed);
+        let key = (plan.start, plan.settings.segment_bytes, plan.settings.is_indexed, plan.is_raw);
         let (disk, state) = match self.0.entry(key) {
             Entry::Occupied(made) => made.into_mut(),
-            Entry::Vacant(place) => place.insert(prepare(plan.start == Start::Filled, &plan.settings)?),
+            Entry::Vacant(place) => place.insert(prepare(plan.start == Start::Filled, plan.is_raw, &plan.settings)?),
         };
         Ok((disk.snapshot(), state.clone()))
     }
 }
 
 /// Makes an environment with the usual tables, and closes it.
-fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<String>> {
+fn prepare(filled: bool, is_raw: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<String>> {
     // Only what is fixed at creation may come from the plan: the disk is shared by plans with other settings.
     let settings = Settings {
         cache_frames: 128,
@@ -536,9 +549,9 @@ fn prepare(filled: bool, settings: &Settings) -> Result<(SimDisk, State), Vec<St
         restart_undo_bytes: 64 << 20,
         ..*settings
     };
-    let disk = SimDisk::new();
+    let disk = blank(is_raw).map_err(|error| vec![format!("a new disk: {error}")])?;
     let body = || -> Result<State, Error> {
-        let (env, lists) = open(&settings, Arc::new(disk.clone()), true)?;
+        let (env, lists) = open(&settings, Ground::new(&disk, is_raw, true)?.disk, true)?;
         let txn = env.begin()?;
         for name in &LISTS[..4] {
             let list = Tally::create(&txn, &lists, name)?;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ledgerstone_core::directory::check_is_outside;
-use ledgerstone_disk::{Disk, FileDisk};
+use ledgerstone_core::directory::{check_is_outside, disk_in, disk_to_fill};
+use ledgerstone_disk::{Device, Disk, FileDisk};
 use ledgerstone_log::{CONTROL_PATH, ControlFile};
 
 use crate::Error;
@@ -14,6 +14,10 @@ use crate::environment::Environment;
 impl Options {
     /// Opens the environment in directory `path`, recovering it if it was not closed in order. Makes the directory and
     /// the environment if they are missing, unless [`Options::create`] is false.
+    ///
+    /// `path` can also be a block device, which the environment then has to itself, without a file system. A device is
+    /// formatted if its first and last MiB are zero. Otherwise it is refused unless it was formatted before. A device has
+    /// no settings file: this program's settings and the defaults count.
     ///
     /// # Blocking
     /// Waits for the disk. A recovery reads the log since the last checkpoint; [`Options::recovery_progress`] tells how
@@ -33,6 +37,9 @@ impl Options {
     /// structure that is not registered. [`Error::Disk`] for any other failure of the disk.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Environment, Error> {
         let path = path.as_ref();
+        if Device::is_at(path) {
+            return self.open_device(path);
+        }
         if self.create {
             if path.ancestors().any(|at| at.exists() && !at.is_dir()) {
                 return Err(Error::NotAnEnvironment { path: path.display().to_string(), why: "it is not a directory" });
@@ -58,6 +65,16 @@ impl Options {
         options.open_on(Arc::new(FileDisk::synced_by(path, sync_method)))
     }
 
+    /// A device has no settings file and no directory. An archive is where its path says.
+    fn open_device(mut self, path: &Path) -> Result<Environment, Error> {
+        let archive = self.effective(None).map(|effective| effective.archive_dir).unwrap_or_default();
+        if self.archive.is_none() && !archive.is_empty() {
+            self.archive = Some(archive_in(PathBuf::from(archive))?);
+        }
+        let disk = if self.create && !self.read_only { disk_to_fill(path) } else { disk_in(path) };
+        self.open_on(disk?)
+    }
+
     /// The settings that would be in force in directory `path`, read without opening the environment there. If there is
     /// none yet, the settings of a new one.
     ///
@@ -69,9 +86,14 @@ impl Options {
     pub fn settings_in(mut self, path: impl AsRef<Path>) -> Result<Effective, Error> {
         let path = path.as_ref();
         self.file = Config::read(path)?;
-        let disk = FileDisk::new(path);
-        let fixed = if disk.exists(CONTROL_PATH)? {
-            let state = ControlFile::open_read_only(&disk)?.state();
+        let disk = match disk_in(path) {
+            Err(Error::NotAnEnvironment { .. }) => None, // A device that is not formatted.
+            disk => Some(disk?),
+        };
+        let fixed = if let Some(disk) = disk
+            && disk.exists(CONTROL_PATH)?
+        {
+            let state = ControlFile::open_read_only(&*disk)?.state();
             Some((state.page_bytes, state.segment_bytes))
         } else {
             None

@@ -1,0 +1,472 @@
+//! A raw store beside a plain model, with power losses and kills; damage; and the bytes of the format.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+
+use super::superblock::BLOCK_BYTES;
+use super::*;
+use crate::fault::{Call, Fault, FaultDisk, Harm};
+use crate::sim::SimDisk;
+
+const EXTENT: u64 = 4096;
+
+fn device_of(disk: &dyn Disk) -> Arc<dyn DiskFile> {
+    disk.open("device", Open::EXISTING).unwrap()
+}
+
+/// A disk with one blank file, durably.
+fn blank(bytes: u64) -> SimDisk {
+    let disk = SimDisk::new();
+    disk.open("device", Open::CREATE_NEW).unwrap().set_len(bytes).unwrap();
+    device_of(&disk).sync().unwrap();
+    disk.sync_dir("").unwrap();
+    disk
+}
+
+fn format() -> Format {
+    Format { extent_bytes: Some(EXTENT), ..Format::default() }
+}
+
+fn made(disk: &dyn Disk) -> RawDisk {
+    RawDisk::open_or_format(Box::new(FlatFile(device_of(disk))), format()).unwrap()
+}
+
+fn opened(disk: &dyn Disk) -> Result<RawDisk, DiskErrorKind> {
+    RawDisk::open(Box::new(FlatFile(device_of(disk)))).map_err(|error| error.kind)
+}
+
+fn bytes(disk: &RawDisk, path: &str) -> Vec<u8> {
+    let file = disk.open(path, Open::READ).unwrap();
+    let mut bytes = vec![0xEE; file.len().unwrap() as usize];
+    file.read_at(0, &mut bytes).unwrap();
+    bytes
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Write { file: usize, offset: u16, len: u16, durable: bool },
+    Sync { file: usize },
+    SetLen { file: usize, len: u16 },
+    Allocate { file: usize, offset: u16, len: u16 },
+    Rename { from: usize, to: usize },
+    Remove { file: usize },
+    SyncDir,
+}
+
+const NAMES: [&str; 3] = ["0", "log/1", "log/2"];
+
+fn step() -> impl Strategy<Value = Step> {
+    let (file, place) = (0..NAMES.len(), 0..30_000u16);
+    prop_oneof![
+        6 => (file.clone(), place.clone(), 1..12_000u16, any::<bool>())
+            .prop_map(|(file, offset, len, durable)| Step::Write { file, offset, len, durable }),
+        2 => file.clone().prop_map(|file| Step::Sync { file }),
+        2 => (file.clone(), place.clone()).prop_map(|(file, len)| Step::SetLen { file, len }),
+        2 => (file.clone(), place, 1..12_000u16).prop_map(|(file, offset, len)| Step::Allocate { file, offset, len }),
+        1 => (file.clone(), file.clone()).prop_map(|(from, to)| Step::Rename { from, to }),
+        1 => file.prop_map(|file| Step::Remove { file }),
+        1 => Just(Step::SyncDir),
+    ]
+}
+
+/// A file, slow and obvious: what readers see, and the values that each byte may have after a loss of power.
+#[derive(Debug, Clone, Default)]
+struct Plain {
+    live: Vec<u8>,
+    possible: BTreeMap<usize, BTreeSet<u8>>,
+    lens: BTreeSet<usize>,
+}
+
+impl Plain {
+    fn set_len(&mut self, len: usize) {
+        let old = self.live.len();
+        self.live.resize(len, 0);
+        (len.min(old)..len.max(old)).for_each(|byte| self.see(byte));
+        self.lens.insert(len);
+    }
+
+    fn see(&mut self, byte: usize) {
+        let now = self.live.get(byte).copied().unwrap_or(0);
+        self.possible.entry(byte).or_insert_with(|| BTreeSet::from([0])).insert(now);
+    }
+
+    /// All of it is durable.
+    fn settle(&mut self) {
+        self.lens = BTreeSet::from([self.live.len()]);
+        self.possible = self.live.iter().enumerate().map(|(at, byte)| (at, BTreeSet::from([*byte]))).collect();
+    }
+
+    fn write(&mut self, offset: usize, fill: &[u8]) {
+        if self.live.len() < offset + fill.len() {
+            self.set_len(offset + fill.len());
+        }
+        self.live[offset..offset + fill.len()].copy_from_slice(fill);
+        (offset..offset + fill.len()).for_each(|byte| self.see(byte));
+    }
+
+    fn allows(&self, found: &[u8]) -> Result<(), String> {
+        if !self.lens.contains(&found.len()) {
+            return Err(format!("length {} of {:?}", found.len(), self.lens));
+        }
+        for (at, byte) in found.iter().enumerate() {
+            match self.possible.get(&at) {
+                Some(set) if set.contains(byte) || *byte == 0 && set.len() > 1 => {}
+                None if *byte == 0 => {}
+                other => return Err(format!("byte {at} is {byte}: {other:?}")),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The names and the files that they may lead to: by number, since a file keeps what it holds when it is renamed.
+#[derive(Default)]
+struct Model {
+    files: Vec<Plain>,
+    names: BTreeMap<&'static str, usize>,
+    /// Those that a loss of power may bring back. A commit makes all names durable at once.
+    before: Vec<BTreeMap<&'static str, usize>>,
+}
+
+impl Model {
+    fn note_names(&mut self) {
+        self.before.push(self.names.clone());
+    }
+}
+
+/// Does the steps, and says what may be there afterwards.
+fn run(disk: &RawDisk, steps: &[Step]) -> Result<Model, TestCaseError> {
+    let mut model = Model::default();
+    disk.create_dir("log").unwrap();
+    disk.sync_dir("").unwrap();
+    model.note_names();
+    for (number, step) in steps.iter().enumerate() {
+        let fill = |len: u16| vec![number as u8 + 1; len as usize];
+        let file = |model: &mut Model, file: usize| {
+            let handle = disk.open(NAMES[file], Open::CREATE).unwrap();
+            let count = model.files.len();
+            let of = *model.names.entry(NAMES[file]).or_insert(count);
+            if of == count {
+                model.files.push(Plain { lens: BTreeSet::from([0]), ..Plain::default() });
+                model.note_names();
+            }
+            (handle, of)
+        };
+        match *step {
+            Step::Write { file: name, offset, len, durable } => {
+                let (handle, of) = file(&mut model, name);
+                model.files[of].write(offset.into(), &fill(len));
+                match durable {
+                    false => handle.write_at(offset.into(), &fill(len)).unwrap(),
+                    true => {
+                        handle.write_durable_at(offset.into(), &fill(len)).unwrap();
+                        let range = usize::from(offset)..usize::from(offset) + usize::from(len);
+                        let plain = &mut model.files[of];
+                        range.clone().for_each(|byte| drop(plain.possible.insert(byte, BTreeSet::from([fill(1)[0]]))));
+                        let reached = plain.lens.first().copied().unwrap_or(0).max(range.end);
+                        plain.lens.insert(reached);
+                        plain.lens.retain(|len| *len >= range.end);
+                    }
+                }
+            }
+            Step::Sync { file: name } => {
+                let (handle, of) = file(&mut model, name);
+                handle.sync().unwrap();
+                model.files[of].settle();
+            }
+            Step::SetLen { file: name, len } => {
+                let (handle, of) = file(&mut model, name);
+                handle.set_len(len.into()).unwrap();
+                model.files[of].set_len(len.into());
+            }
+            Step::Allocate { file: name, offset, len } => {
+                let (handle, of) = file(&mut model, name);
+                handle.allocate(offset.into(), len.into()).unwrap();
+                let end = usize::from(offset) + usize::from(len);
+                if model.files[of].live.len() < end {
+                    model.files[of].set_len(end);
+                }
+            }
+            Step::Rename { from, to } => {
+                if disk.rename(NAMES[from], NAMES[to]).is_ok() {
+                    let of = model.names.remove(NAMES[from]).unwrap();
+                    model.names.insert(NAMES[to], of);
+                    model.note_names();
+                }
+            }
+            Step::Remove { file } => {
+                if disk.remove(NAMES[file]).is_ok() {
+                    model.names.remove(NAMES[file]);
+                    model.note_names();
+                }
+            }
+            Step::SyncDir => {
+                disk.sync_dir("").unwrap();
+                disk.sync_dir("log").unwrap();
+                model.before = vec![model.names.clone()];
+            }
+        }
+        for (name, of) in &model.names {
+            prop_assert_eq!(&bytes(disk, name), &model.files[*of].live, "{} after step {}", name, number);
+        }
+    }
+    Ok(model)
+}
+
+fn names_of(disk: &RawDisk) -> BTreeSet<&'static str> {
+    NAMES.into_iter().filter(|name| disk.exists(name).unwrap()).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_loss_of_power_leaves_what_was_durable_and_invents_nothing(
+        steps in proptest::collection::vec(step(), 1..30), seed: u64, killed: bool,
+    ) {
+        let below = blank(1 << 20);
+        let raw = made(&below);
+        let model = run(&raw, &steps)?;
+        let after = if killed { below.after_kill() } else { below.after_crash(seed) };
+        let raw = opened(&after).unwrap();
+        let found = names_of(&raw);
+        let fits = |names: &&BTreeMap<&'static str, usize>| {
+            names.keys().copied().collect::<BTreeSet<_>>() == found
+                && names.iter().all(|(name, of)| model.files[*of].allows(&bytes(&raw, name)).is_ok())
+        };
+        if !model.before.iter().any(|names| fits(&names)) {
+            let now = |(name, of): (&&'static str, &usize)| {
+                found.contains(name).then(|| model.files[*of].allows(&bytes(&raw, name)))
+            };
+            let why: Vec<_> = model.names.iter().map(now).collect();
+            prop_assert!(false, "{:?} is there, and may be {:?}; {:?}", found, model.before, why);
+        }
+        // Whoever comes next can use it all.
+        let free = raw.free_bytes();
+        for name in NAMES {
+            let _ = raw.remove(name);
+        }
+        raw.sync_dir("").unwrap();
+        prop_assert!(raw.free_bytes() >= free);
+        let all = raw.open("all", Open::CREATE_NEW).unwrap();
+        all.allocate(0, raw.free_bytes()).unwrap();
+        prop_assert!(all.allocate(raw.free_bytes(), 1 << 20).is_err_and(|error| error.is_no_space()));
+        all.sync().unwrap();
+        prop_assert!(bytes(&raw, "all").iter().all(|byte| *byte == 0), "bytes of another file are read");
+    }
+}
+
+#[test]
+fn formatting_that_is_cut_short_is_done_again() {
+    for n in 1..10 {
+        for seed in 0..20 {
+            let below = blank(1 << 20);
+            below.crash_at(below.counters().mutations + n);
+            let made_it = RawDisk::open_or_format(Box::new(FlatFile(device_of(&below))), format()).is_ok();
+            let after = below.after_crash(seed);
+            assert!(!made_it || opened(&after).is_ok(), "change {n}");
+            drop(made(&after).open("f", Open::CREATE_NEW).unwrap());
+        }
+    }
+}
+
+#[test]
+fn what_is_not_empty_is_not_formatted() {
+    for at in [0, 1024, 0x10040, (4 << 20) - 100] {
+        let below = blank(4 << 20);
+        device_of(&below).write_at(at, b"somebody's").unwrap();
+        let flat = || Box::new(FlatFile(device_of(&below)));
+        let refused = RawDisk::open_or_format(flat(), format()).err().unwrap();
+        assert_eq!(refused.kind, DiskErrorKind::NotOurs, "{refused}");
+        assert_eq!(opened(&below).err(), Some(DiskErrorKind::NotOurs));
+        RawDisk::open_or_format(flat(), Format { overwrites: true, ..format() }).unwrap();
+        opened(&below).unwrap();
+    }
+    assert_eq!(opened(&blank(1 << 20)).err(), Some(DiskErrorKind::NotFormatted));
+    let tiny = blank(64 << 10);
+    let refused = RawDisk::open_or_format(Box::new(FlatFile(device_of(&tiny))), format()).err().unwrap();
+    assert_eq!(refused.kind, DiskErrorKind::OutOfRange);
+}
+
+/// A store with a file that was acknowledged as durable.
+fn with_file() -> (SimDisk, Superblock) {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[7; 10_000]).unwrap();
+    file.sync().unwrap();
+    raw.sync_dir("").unwrap();
+    let superblock = raw.shared.superblock();
+    (below, superblock)
+}
+
+#[test]
+fn one_damaged_slot_or_superblock_takes_nothing_away() {
+    let (below, superblock) = with_file();
+    for slot in [0, 1] {
+        for offset in [0, 9, 17, 33, 50, 70, 100] {
+            let after = below.snapshot();
+            let at = superblock.slot_at(slot) + offset;
+            let mut byte = [0];
+            device_of(&after).read_at(at, &mut byte).unwrap();
+            device_of(&after).write_at(at, &[byte[0] ^ 0x10]).unwrap();
+            let raw = opened(&after).unwrap();
+            assert_eq!(raw.damaged_slot(), Some(slot), "byte {offset}");
+            assert_eq!(bytes(&raw, "f"), [7; 10_000]);
+            let again = opened(&after).unwrap();
+            assert_eq!(again.damaged_slot(), None, "made whole");
+            assert_eq!(bytes(&again, "f"), [7; 10_000]);
+        }
+    }
+    for copy in [0, BLOCK_BYTES] {
+        let after = below.snapshot();
+        device_of(&after).write_at(copy + 40, &[0xFF]).unwrap();
+        assert_eq!(bytes(&opened(&after).unwrap(), "f"), [7; 10_000]);
+        device_of(&after).write_at(BLOCK_BYTES - copy + 40, &[0xFF]).unwrap();
+        assert_eq!(bytes(&opened(&after).unwrap(), "f"), [7; 10_000], "the first was made whole");
+    }
+}
+
+#[test]
+fn two_damaged_ones_are_told() {
+    let (below, superblock) = with_file();
+    let after = below.snapshot();
+    [0, 1].iter().for_each(|slot| device_of(&after).write_at(superblock.slot_at(*slot) + 20, &[0xFF]).unwrap());
+    assert_eq!(opened(&after).err(), Some(DiskErrorKind::Damaged));
+    let after = below.snapshot();
+    [0, BLOCK_BYTES].iter().for_each(|copy| device_of(&after).write_at(copy + 40, &[0xFF]).unwrap());
+    assert_eq!(opened(&after).err(), Some(DiskErrorKind::Damaged));
+    let flat = Box::new(FlatFile(device_of(&after)));
+    assert_eq!(RawDisk::open_or_format(flat, format()).err().unwrap().kind, DiskErrorKind::Damaged);
+    let after = below.snapshot();
+    device_of(&after).set_len(512 << 10).unwrap();
+    assert_eq!(opened(&after).err(), Some(DiskErrorKind::Damaged), "the device is smaller than it was");
+}
+
+#[test]
+fn nothing_is_durable_after_a_failed_sync() {
+    let below = blank(1 << 20);
+    drop(made(&below));
+    let faulty = FaultDisk::new(Arc::new(below.clone()));
+    let raw = opened(&faulty).unwrap();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[1; 100]).unwrap();
+    faulty.add(Fault::at(Call::Sync, 1, Harm::Fail(DiskErrorKind::Io(libc::EIO))));
+    assert_eq!(file.sync().unwrap_err().kind, DiskErrorKind::Io(libc::EIO));
+    let hits = faulty.hits();
+    assert_eq!(file.sync().unwrap_err().kind, DiskErrorKind::Io(libc::EIO));
+    assert_eq!(raw.sync_dir("").unwrap_err().kind, DiskErrorKind::Io(libc::EIO));
+    assert_eq!(faulty.hits(), hits, "a failed sync is not tried again");
+}
+
+#[test]
+fn a_device_is_anybodys_when_its_lock_is_given_back() {
+    let below = blank(1 << 20);
+    let one = made(&below);
+    let lock = one.lock("lock").unwrap();
+    let file = one.open("f", Open::CREATE_NEW).unwrap();
+    one.sync_dir("").unwrap();
+    drop(lock);
+    // The claim is the device's: here, two may be there, one after the other.
+    let other = made(&below);
+    let lock = other.lock("lock").unwrap();
+    assert_eq!(other.lock("./lock").err().unwrap().kind, DiskErrorKind::Locked);
+    drop(lock);
+    let _lock = one.lock("lock").unwrap();
+    assert_eq!(file.write_at(0, b"x").unwrap_err().kind, DiskErrorKind::Closed);
+    assert_eq!(one.open("f", Open::EXISTING).unwrap().len().unwrap(), 0);
+}
+
+#[test]
+fn space_of_files_that_were_cut_or_removed_is_free_again() {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let free = raw.free_bytes();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    for _ in 0..20 {
+        file.write_at(0, &vec![5; free as usize]).unwrap();
+        assert!(file.write_at(free, &[1]).unwrap_err().is_no_space());
+        file.sync().unwrap();
+        file.set_len(0).unwrap();
+    }
+    // A file without a name goes with its last handle.
+    let other = raw.open("other", Open::CREATE_NEW).unwrap();
+    raw.remove("other").unwrap();
+    other.write_at(0, &vec![6; free as usize]).unwrap();
+    drop(other);
+    file.write_at(0, &vec![7; free as usize]).unwrap();
+    file.sync().unwrap();
+    assert_eq!((bytes(&raw, "f"), raw.free_bytes()), (vec![7; free as usize], 0));
+}
+
+#[test]
+fn names_take_space_in_the_table() {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let made: Vec<_> = (0..10_000).map(|no| raw.open(&format!("file {no}"), Open::CREATE_NEW)).collect();
+    let count = made.iter().take_while(|file| file.is_ok()).count();
+    assert!((1000..2000).contains(&count), "{count}");
+    assert!(made[count].as_ref().is_err_and(|error| error.is_no_space()));
+    raw.sync_dir("").unwrap();
+    raw.rename("file 0", "file 1").unwrap();
+    raw.sync_dir("").unwrap();
+    assert_eq!(opened(&below).unwrap().list("").unwrap().len(), count - 1);
+}
+
+#[test]
+fn threads_write_and_commit_at_once() {
+    let below = blank(4 << 20);
+    let raw = made(&below);
+    std::thread::scope(|scope| {
+        for thread in 0..4u8 {
+            let raw = &raw;
+            scope.spawn(move || {
+                let file = raw.open(&format!("{thread}"), Open::CREATE_NEW).unwrap();
+                for round in 0..60u64 {
+                    let at = round * 1500;
+                    file.write_at(at, &[thread + 1; 1500]).unwrap();
+                    match round % 7 {
+                        0 => file.sync().unwrap(),
+                        1 => file.write_durable_at(at, &[thread + 1; 10]).unwrap(),
+                        2 => file.set_len(at + 1500).unwrap(),
+                        _ => {}
+                    }
+                }
+                file.sync().unwrap();
+            });
+        }
+    });
+    let after = below.after_crash(3);
+    let raw = opened(&after);
+    // The names were made durable by the commits that the lengths needed.
+    let raw = raw.unwrap();
+    (0..4u8).for_each(|thread| assert_eq!(bytes(&raw, &thread.to_string()), vec![thread + 1; 90_000]));
+}
+
+/// The bytes of docs/format/raw.md.
+#[test]
+fn the_format_is_as_it_is_documented() {
+    let superblock = Superblock {
+        id: *b"0123456789abcdef",
+        device_bytes: 1 << 20,
+        extent_bytes: 4096,
+        slot_bytes: 0x11000,
+        data_start: 0x24000,
+        extent_count: 220,
+        is_finished: true,
+    };
+    let files = vec![
+        table::Entry { path: "data".to_owned(), len: 40_000, extents: vec![3, 4, 5, table::HOLE, 9] },
+        table::Entry { path: "log/0.seg".to_owned(), len: 0, extents: Vec::new() },
+    ];
+    let table = Table { generation: 6, dirs: vec!["log".to_owned()], files };
+    let mut found = superblock.encode().to_vec();
+    found.extend_from_slice(&table.encode(&superblock.id)[..256]);
+    let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/raw.bin");
+    if std::env::var_os("LEDGERSTONE_WRITE_GOLDEN").is_some() {
+        std::fs::write(golden, &found).unwrap();
+    }
+    assert_eq!(found, std::fs::read(golden).unwrap());
+    assert_eq!(Table::decode(&table.encode(&superblock.id), &superblock), Some(table));
+}
