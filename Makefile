@@ -3,7 +3,7 @@
 #
 #   make demo                 the main job: import, TPC-B, SIGKILL, recovery, proof (under two minutes after the build)
 #   make test                 everything CI runs, bounded
-#   make crash ROUNDS=100000  simulated power failures and kills over random transactions
+#   make crash ROUNDS=100000  simulated power failures and kills over random transactions (RAW=1: on raw stores)
 #   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
 #   make damage ROUNDS=10000  one file damaged after a close, a kill or a power failure: told, harmless, or listed in docs/faults.md
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
@@ -72,7 +72,7 @@ test:
 
 crash:
 	@scripts/need.sh rust
-	@scripts/one.sh "crash campaign, $(ROUNDS) rounds" $(SIM) crash --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+	@scripts/one.sh "crash campaign, $(ROUNDS) rounds" $(SIM) crash $(if $(RAW),--raw) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 faults:
 	@scripts/need.sh rust

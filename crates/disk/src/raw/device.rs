@@ -1,9 +1,8 @@
 //! [`Device`]: a block device, read and written past the system's cache.
 //!
 //! Two descriptors: one claims the device (`O_EXCL`), and lives as long as the claim. The other is for reads and
-//! writes. A durable write is a write and an `fdatasync`: for `RWF_DSYNC` on a block device the system flushes the
-//! device's cache twice, by the write itself and behind it. The system gives a claim to nobody while the
-//! device is mounted, or is a part of something that is.
+//! writes. A durable write is a write and an `fdatasync`, which took less time than one write with `RWF_DSYNC`
+//! (docs/tried.md). The system gives a claim to nobody while the device is mounted, or is a part of something that is.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
