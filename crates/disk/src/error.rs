@@ -49,7 +49,8 @@ pub enum DiskErrorKind {
     Closed,
     /// The device is mounted.
     InUse,
-    /// The device holds something that is not a raw store: a file system, a partition table, or bytes that nobody knows.
+    /// The device holds something that is not a raw store: a file system, a partition table, or bytes that nobody
+    /// knows.
     NotOurs,
     /// The device has not been formatted, or formatting was cut short.
     NotFormatted,

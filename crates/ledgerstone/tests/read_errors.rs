@@ -1,5 +1,5 @@
-//! A device that fails reads now and then, under scans that read ahead: each call gives right records or says what
-//! failed, nothing hangs, and when the device is well again, so is everything. `LEDGERSTONE_ROUNDS` says how many.
+//! A device that fails reads now and then, under scans that read ahead. Each call gives right records or says what
+//! failed, and nothing hangs. When the device is well again, so is everything.
 
 mod common;
 

@@ -16,8 +16,8 @@ impl Options {
     /// the environment if they are missing, unless [`Options::create`] is false.
     ///
     /// `path` can also be a block device, which the environment then has to itself, without a file system. A device is
-    /// formatted if its first and last MiB are zero. Otherwise it is refused unless it was formatted before. A device has
-    /// no settings file: this program's settings and the defaults count.
+    /// formatted if its first and last MiB are zero. Otherwise it is refused unless it was formatted before. A device
+    /// has no settings file: this program's settings and the defaults count.
     ///
     /// # Blocking
     /// Waits for the disk. A recovery reads the log since the last checkpoint; [`Options::recovery_progress`] tells how
