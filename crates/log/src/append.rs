@@ -19,8 +19,8 @@
 //! C4. A transaction that holds a claim must not wait for one that may be waiting for a claim: claims are given back
 //!     before a lock wait.
 //! C5. Between its calls a transaction may keep a claim of [`Log::kept_claim_bytes`], so that it need not claim for
-//!     each small record. As many transactions as there may be keep at most a sixteenth of the buffer, and the largest claim
-//!     is for that much less. So no claim waits for what is kept, however long its holder does nothing.
+//!     each small record. As many transactions as there may be keep at most a sixteenth of the buffer, and the
+//!     largest claim is for that much less. So no claim waits for what is kept, however long its holder does nothing.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
