@@ -503,8 +503,8 @@ impl Space {
         Ok(())
     }
 
-    /// Makes the file longer, by at least `count` pages but to no more than `most`, unless it has more than `seen` pages
-    /// meanwhile. Not logged: the length is found again, and what redo writes makes it longer by itself.
+    /// Makes the file longer, by at least `count` pages but to no more than `most`, unless it has more than `seen`
+    /// pages meanwhile. Not logged: the length is found again, and what redo writes makes it longer by itself.
     fn grow(&self, count: u32, seen: u64, most: u64) -> Result<(), SpaceError> {
         self.latch_growth()?;
         let done = if self.page_count() == seen { self.grow_latched(count, seen, most) } else { Ok(()) };

@@ -361,9 +361,9 @@ impl Txn {
         self.engine.table.slot(self.chain.no)
     }
 
-    /// Gives back what is left of the claim, if it is more than [`ledgerstone_log::Log::kept_claim_bytes`]. Call it when
-    /// an operation of a structure is over. A transaction that waits for its program must not hold room that others
-    /// wait for.
+    /// Gives back what is left of the claim, if it is more than [`ledgerstone_log::Log::kept_claim_bytes`]. Call it
+    /// when an operation of a structure is over. A transaction that waits for its program must not hold room that
+    /// others wait for.
     #[inline]
     pub fn keep_claim(&mut self) {
         self.chain.keep_claim(&self.engine);
