@@ -636,6 +636,27 @@ fn a_full_disk_opens_with_a_transaction_in_doubt() {
     }
 }
 
+/// The commit of what was prepared needs nothing that could be refused: not before a restart, and not after one.
+#[test]
+fn a_full_disk_commits_a_transaction_in_doubt() {
+    for restarts in [false, true] {
+        let (mut disk, mut env) = full_with_one_in_doubt();
+        until_refused("checkpoints", |_| env.checkpoint().map(drop));
+        until_refused("fill", |n| env.transact(|txn| txn.bytes("t")?.put(&key(1000 + n % 50), b"")));
+        if restarts {
+            disk.crash_now();
+            drop(env);
+            disk = disk.after_crash(3);
+            disk.no_space_after(disk.used_bytes());
+            env = open(&disk).unwrap();
+        }
+        env.commit_in_doubt(b"doubt").unwrap_or_else(|e| panic!("restarted: {restarts}: {e}"));
+        assert_eq!(env.transact(|txn| txn.bytes("t")?.get(&key(5))).unwrap(), Some(vec![1; 100]));
+        disk.space_for_all();
+        assert_sound(&env, "committed");
+    }
+}
+
 /// Restarts of a full disk add nothing to its log: what is left there is the room of rollbacks.
 #[test]
 fn restarts_of_a_full_disk_leave_the_room_of_a_rollback() {

@@ -442,3 +442,74 @@ fn a_rest_of_a_claim_is_kept_for_the_next_call_that_asks() {
     }
     assert_eq!(values(&engine)[1], 3);
 }
+
+/// However transactions end, and whatever they were refused, nothing of the log's room stays with them.
+#[test]
+fn no_room_of_the_log_stays_with_transactions_that_have_ended() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, control) = create(&disk).unwrap();
+    let mut random = Random::new(7);
+    let mut refused_count = 0;
+    for round in 0..3_000 {
+        match round % 100 {
+            50 => sim.no_space_after(sim.used_bytes()),
+            99 => {
+                sim.space_for_all();
+                checkpoint(&engine, &control, false).unwrap();
+            }
+            _ => {}
+        }
+        let mut open: Vec<Txn> = (0..3).map(|_| engine.begin().unwrap()).collect();
+        for step in 0..random.below(40) {
+            let txn = &mut open[random.below(3) as usize];
+            let (page, delta) = (1 + random.below(PAGES), random.below(9) as i64);
+            let give_up = || Err(TxnError::TooManyTransactions { slots: 0 });
+            let done = match random.below(8) {
+                0 => txn.nested_top(|txn| add(txn, page, 0, delta)),
+                1 => txn.nested_top(|txn| add(txn, page, 0, delta).and_then(|()| give_up())),
+                2 => txn.in_one_step(|txn| add(txn, page, 1, delta).and_then(|()| give_up())),
+                3 => txn.claim(random.below(6_000) as usize),
+                4 => {
+                    let panics = |txn: &mut Txn| -> Result<(), TxnError> {
+                        add(txn, page, 2, delta)?;
+                        std::panic::resume_unwind(Box::new(()));
+                    };
+                    let caught = std::panic::AssertUnwindSafe(|| txn.in_one_step(panics));
+                    std::panic::catch_unwind(caught).unwrap_or(Ok(()))
+                }
+                _ => add(txn, page, 3, delta),
+            };
+            refused_count += u32::from(matches!(done, Err(TxnError::Log(_))));
+            if step % 2 == 0 {
+                txn.keep_claim();
+            }
+        }
+        for (no, mut txn) in open.into_iter().enumerate() {
+            match random.below(5) {
+                0 => drop(txn.commit(Durability::Volatile)),
+                1 => txn.abort().unwrap(),
+                2 => drop(txn),
+                kind => {
+                    let id = format!("{round} {no}");
+                    if txn.prepare(id.as_bytes()).is_ok() {
+                        if kind == 3 { txn.commit_prepared().map(drop) } else { txn.abort_prepared() }.unwrap();
+                    }
+                }
+            }
+        }
+        assert_eq!(engine.log.stat().claimed_bytes, 0, "round {round}");
+        assert!(!engine.is_failed(), "round {round}");
+    }
+    assert!(refused_count > 100, "{refused_count}");
+    // What stayed reserved would be released of nothing, or refuse this on a full disk.
+    checkpoint(&engine, &control, false).unwrap();
+    let files = |used: u64| (sim.used_bytes() - used) / (64 << 10);
+    let (used, tail) = (sim.used_bytes(), engine.log.tail().0);
+    let mut txn = engine.begin().unwrap();
+    while engine.log.tail().0 - tail < 256 << 10 {
+        add(&mut txn, 1, 0, 1).unwrap();
+    }
+    txn.abort().unwrap();
+    assert!(files(used) < 20, "{} segments for half a megabyte", files(used));
+}

@@ -326,14 +326,27 @@ impl Space {
     /// # Errors
     /// As there.
     pub fn latch_free_up_to(&self, count: u32) -> Result<FreeRun<'_>, SpaceError> {
+        if let Some(run) = self.latch_up_to_now(count)? {
+            return Ok(run);
+        }
+        match self.latch_free(count) {
+            // The last growth was for fewer pages.
+            Err(SpaceError::Buffer(refused @ BufferError::PageOutOfRange { .. })) => {
+                self.latch_up_to_now(count)?.ok_or(SpaceError::Buffer(refused))
+            }
+            other => other,
+        }
+    }
+
+    fn latch_up_to_now(&self, count: u32) -> Result<Option<FreeRun<'_>>, SpaceError> {
         let mut wanted = count;
         while wanted > 0 {
             if let Some(run) = self.latch_free_now(wanted)? {
-                return Ok(run);
+                return Ok(Some(run));
             }
             wanted /= 2;
         }
-        self.latch_free(count)
+        Ok(None)
     }
 
     /// From now on free pages are looked for from the beginning of the file.

@@ -140,7 +140,6 @@ fn a_full_disk_changes_nothing_and_the_same_call_works_later() {
     take(&engine, &space, 1000).unwrap();
 }
 
-/// The page table of a small environment ends long before the pages of the first map do.
 /// The file grows in steps, and the last one would go beyond the page table. Pages there can never be latched: if they
 /// were given out, no page would ever be had again.
 #[test]
@@ -173,6 +172,31 @@ fn a_file_with_as_many_pages_as_there_may_be_gives_out_all_of_them_and_those_tha
     }
 }
 
+/// The last growth may be for fewer pages than were asked for. They are given before anybody is refused.
+#[test]
+fn whoever_takes_fewer_pages_is_refused_none_that_the_limit_allows() {
+    for max_pages in [300, 1_037] {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let (engine, space) = new_space(&disk, max_pages);
+        let refused = loop {
+            let mut txn = engine.begin().unwrap();
+            txn.claim(512).unwrap();
+            match space.latch_free_up_to(8) {
+                Ok(mut run) => {
+                    let set = run.args_set();
+                    txn.group(&mut [&mut run.map], &[Part { page: 0, op: OP_SPACE_SET, args: &set }]).unwrap();
+                }
+                Err(error) => break error,
+            }
+            txn.commit(Durability::Volatile).unwrap();
+        };
+        assert!(matches!(refused, SpaceError::Buffer(BufferError::PageOutOfRange { .. })), "{refused:?}");
+        let free = max_pages - space.allocated_count().unwrap();
+        assert!(free < 128, "{max_pages}: {free} pages are left, 126 of them for roots");
+    }
+}
+
+/// The page table of a small environment ends long before the pages of the first map do.
 #[test]
 fn a_space_opens_when_its_page_table_is_smaller_than_a_map() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());

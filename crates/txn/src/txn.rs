@@ -214,9 +214,13 @@ impl Txn {
         self.chain.claim(&self.engine, bytes)
     }
 
-    /// As [`Txn::claim`], for the record that ends the transaction.
+    /// As [`Txn::claim`], for the record that ends the transaction. The room for the commit of a prepared one is
+    /// reserved (Y1 in `prepare.rs`).
     pub(crate) fn claim_last(&mut self, bytes: usize) -> Result<(), TxnError> {
         self.engine.versions.drop_spilled_images(&mut self.writer);
+        if self.is_prepared {
+            return self.chain.claim_undo(&self.engine, bytes);
+        }
         self.chain.claim_last(&self.engine, bytes)
     }
 
