@@ -25,8 +25,8 @@
 //!     looks at the holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an
 //!     owner that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. A sleeper is
-//!     not passed if it holds other locks for which others may wait, or holds others up, or upgrades. It is passed at
-//!     most [`PASSES_MAX`] times. And it is not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still
+//!     not passed if others wait for other locks of it, or may wait for one of many, or if it holds others up, or
+//!     upgrades. It is passed at most [`PASSES_MAX`] times. And it is not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still
 //!     had, has gone by since it was passed first. To pass is to take a mode down, so Q3 applies. A request that only
 //!     the sleeper kept out would otherwise wait for nobody, in no cycle. It would wait for ever if the passing owner
 //!     came to wait for it.
@@ -336,11 +336,9 @@ impl Queue<'_> {
         let seen = owner.wait_word.load(Acquire);
         // While the word says so, the owner is in its wait and changes nothing of what is looked at here.
         let is_asleep = wait_word::state(seen) == wait_word::GRANTED && owner.wait_node.load(Relaxed) == in_the_way;
-        let holds_more =
-            owner.held_count.load(Relaxed) != 1 || owner.holds_up.load(Relaxed) != 0 || LockTable::is_collected(owner);
         let passes = node.passes.load(Relaxed);
         let may_be_passed = is_asleep
-            && !holds_more
+            && !self.table.holds_what_others_want(owner, in_the_way)
             && passes < PASSES_MAX
             && (passes == 0 || sync::now_ns() < node.passed_until_ns.load(Relaxed));
         may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })

@@ -94,7 +94,7 @@ fn a_sleeper_on_a_table_is_passed_though_the_table_is_full() {
 }
 
 #[test]
-fn whoever_has_woken_up_or_holds_more_or_upgrades_is_not_passed() {
+fn whoever_has_woken_up_or_is_waited_for_or_upgrades_is_not_passed() {
     let locks = large(4);
     // Awake.
     let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
@@ -103,15 +103,30 @@ fn whoever_has_woken_up_or_holds_more_or_upgrades_is_not_passed() {
     let _ = waiter.join().unwrap().unwrap();
     assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
     locks.unlock_all(B, None);
-    // With another lock, for which somebody may wait.
+    let wake = |owner| {
+        let woken = &locks.owner(owner).wait_word;
+        assert!(wait_word::take(woken, woken.load(std::sync::atomic::Ordering::SeqCst)));
+        locks.unlock_all(owner, None);
+    };
+    // With another lock, for which somebody waits.
     let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
     let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
     queue_asleep(&locks, B, 1, Mode::X);
+    queue_asleep(&locks, OwnerNo(3), 2, Mode::S);
     locks.unlock_all(A, None);
     assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
-    let woken = &locks.owner(B).wait_word;
-    assert!(wait_word::take(woken, woken.load(std::sync::atomic::Ordering::SeqCst)));
-    locks.unlock_all(B, None);
+    wake(B);
+    wake(OwnerNo(3));
+    assert_eq!((locks.stats().passes, assert_consistent(&locks)), (0, 0));
+    // With many others: for one of them somebody may wait.
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    for n in 2..10 {
+        let _ = locks.lock(B, key(n), Mode::X, Wait::Try).unwrap();
+    }
+    queue_asleep(&locks, B, 1, Mode::X);
+    locks.unlock_all(A, None);
+    assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
+    wake(B);
     assert_eq!((locks.stats().passes, assert_consistent(&locks)), (0, 0));
     // Raising what it holds: to be passed would lose that.
     let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
@@ -121,6 +136,27 @@ fn whoever_has_woken_up_or_holds_more_or_upgrades_is_not_passed() {
     assert_eq!(locks.lock(C, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock));
     assert_eq!(upgrade.join().unwrap().unwrap().previous, Some(Mode::S));
     assert_eq!(locks.stats().passes, 0);
+}
+
+/// As in a bank, where many want one branch, and each of them has its own account by then.
+#[test]
+fn a_sleeper_with_locks_that_nobody_else_wants_is_passed() {
+    let locks = large(4);
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    for n in 2..9 {
+        let _ = locks.lock(B, key(n), Mode::X, Wait::Try).unwrap();
+    }
+    queue_asleep(&locks, B, 1, Mode::X);
+    locks.unlock_all(A, None);
+    let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
+    assert_eq!(locks.stats().passes, 1);
+    // What it still holds is its own, and a wait for it closes a cycle, which is found.
+    assert_eq!(locks.held(B, key(8)), Some(Mode::X));
+    locks.header().waiting.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+    assert!(matches!(locks.lock(C, key(8), Mode::X, patient()), Err(LockError::Deadlock { .. })));
+    assert_nobody_waits_in_vain(&locks);
+    locks.unlock_all(C, None);
+    assert_eq!(locks.held(B, key(1)), Some(Mode::X));
 }
 
 /// A sleeper that was passed holds nothing any more: whom it alone kept out comes in at once, beside who passed it.
