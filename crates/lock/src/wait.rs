@@ -28,8 +28,8 @@ use ledgerstone_region::sync;
 
 use crate::deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path, victim_of};
 use crate::policy::Standing;
-use crate::queue::Queue;
-use crate::table::{LockTable, Owner};
+use crate::queue::{CAREFUL_NS, Queue};
+use crate::table::LockTable;
 use crate::waits_for::Graph;
 use crate::{DeadlockEdge, LockError, OwnerNo, bucket, wait_word};
 
@@ -165,32 +165,6 @@ impl LockTable {
                 if queue.bucket.waiting.load(Relaxed) != 0 {
                     return true;
                 }
-            }
-            node_no = node.owner_next.load(Relaxed);
-        }
-        false
-    }
-
-    /// Whether a thread that looks at a sleeping owner sees others that wait for what it holds, but for the request in
-    /// `but_for`. It is a guess: no bucket is latched. An owner of many locks is not looked at in detail.
-    pub(crate) fn holds_what_others_want(&self, owner: &Owner, but_for: u32) -> bool {
-        const LOOKS_MAX: u32 = 8;
-        if owner.held_count.load(Relaxed) > LOOKS_MAX
-            || owner.holds_up.load(Relaxed) != 0
-            || LockTable::is_collected(owner)
-        {
-            return true;
-        }
-        let mut node_no = owner.held_head.load(Relaxed);
-        // The owner may have woken up, and then its list changes meanwhile: whoever passes it finds out.
-        for _ in 0..LOOKS_MAX {
-            if node_no == 0 {
-                break;
-            }
-            let node = self.node(node_no);
-            let bucket = &self.buckets[node.bucket.load(Relaxed) as usize];
-            if node_no != but_for && bucket.waiting.load(Relaxed) != 0 {
-                return true;
             }
             node_no = node.owner_next.load(Relaxed);
         }
@@ -372,6 +346,7 @@ impl LockTable {
         loop {
             let cycle = find_cycle(&mut graph, owner_no)?;
             if confirm_cycle(&mut graph, &cycle) {
+                self.header().careful_until_ns.store(sync::now_ns().saturating_add(CAREFUL_NS), Relaxed);
                 return Some(cycle);
             }
         }
