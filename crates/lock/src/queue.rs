@@ -25,8 +25,11 @@
 //!     looks at the holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an
 //!     owner that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. A sleeper is
-//!     not passed if it holds other locks for which others may wait, or holds others up, or upgrades. It is passed at
-//!     most [`PASSES_MAX`] times. And it is not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still
+//!     not passed if it holds many locks (more than [`PASSED_HELD_MAX`]), or holds others up, or upgrades. Whoever passes
+//!     one that holds anything may come to wait for that, and then it is a deadlock. It takes transactions that lock in
+//!     different orders, and where there are some, deadlocks are found anyway. So for [`CAREFUL_NS`] after each of them,
+//!     only a sleeper that holds nothing else is passed.
+//!     It is passed at most [`PASSES_MAX`] times. And it is not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still
 //!     had, has gone by since it was passed first. To pass is to take a mode down, so Q3 applies. A request that only
 //!     the sleeper kept out would otherwise wait for nobody, in no cycle. It would wait for ever if the passing owner
 //!     came to wait for it.
@@ -42,6 +45,11 @@ use crate::{LockName, Mode, OwnerNo, bucket, wait_word};
 
 /// How often a sleeper is passed: some of them make up for the cost of waking it, and more do not make it cheaper.
 pub(crate) const PASSES_MAX: u32 = 64;
+/// How many locks a sleeper holds at most that is passed. If one with the few locks of a short transaction were not
+/// passed, each wait for a branch of a bank would cost a wake-up.
+pub(crate) const PASSED_HELD_MAX: u32 = 16;
+/// For how long after a deadlock no sleeper with other locks is passed.
+pub(crate) const CAREFUL_NS: u64 = 100_000_000;
 /// For how long a sleeper is passed. A processor that is free wakes it sooner, and where none is, the others must not
 /// keep it out.
 const PASSED_NS_MAX: u64 = 1_000_000;
@@ -336,11 +344,15 @@ impl Queue<'_> {
         let seen = owner.wait_word.load(Acquire);
         // While the word says so, the owner is in its wait and changes nothing of what is looked at here.
         let is_asleep = wait_word::state(seen) == wait_word::GRANTED && owner.wait_node.load(Relaxed) == in_the_way;
-        let holds_more =
-            owner.held_count.load(Relaxed) != 1 || owner.holds_up.load(Relaxed) != 0 || LockTable::is_collected(owner);
+        let held = owner.held_count.load(Relaxed);
+        let is_careful = || sync::now_ns() < self.table.header().careful_until_ns.load(Relaxed);
+        let is_needed = held > PASSED_HELD_MAX
+            || owner.holds_up.load(Relaxed) != 0
+            || LockTable::is_collected(owner)
+            || (held > 1 && is_careful());
         let passes = node.passes.load(Relaxed);
         let may_be_passed = is_asleep
-            && !holds_more
+            && !is_needed
             && passes < PASSES_MAX
             && (passes == 0 || sync::now_ns() < node.passed_until_ns.load(Relaxed));
         may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })

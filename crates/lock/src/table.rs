@@ -86,8 +86,12 @@ shared! {
         pub owners_used: AtomicU32,
         /// The first node that was never used.
         pub fresh: AtomicU32,
+        /// To 8 bytes.
+        pub spare_word: AtomicU32,
+        /// Until when sleepers that hold other locks are not passed, because that would make deadlocks (Q6).
+        pub careful_until_ns: AtomicU64,
         /// To a cache line.
-        pub spare_settings: [AtomicU32; 13],
+        pub spare_settings: [AtomicU32; 10],
         /// Counters.
         pub counters: Counters,
         /// Free nodes.

@@ -28,7 +28,7 @@ use ledgerstone_region::sync;
 
 use crate::deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path, victim_of};
 use crate::policy::Standing;
-use crate::queue::Queue;
+use crate::queue::{CAREFUL_NS, Queue};
 use crate::table::LockTable;
 use crate::waits_for::Graph;
 use crate::{DeadlockEdge, LockError, OwnerNo, bucket, wait_word};
@@ -346,6 +346,7 @@ impl LockTable {
         loop {
             let cycle = find_cycle(&mut graph, owner_no)?;
             if confirm_cycle(&mut graph, &cycle) {
+                self.header().careful_until_ns.store(sync::now_ns().saturating_add(CAREFUL_NS), Relaxed);
                 return Some(cycle);
             }
         }

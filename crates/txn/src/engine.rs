@@ -237,6 +237,13 @@ impl Engine {
         })
     }
 
+    /// Finds out which slots of transactions and snapshots are in use no more, so that nobody looks at them. To be called
+    /// now and then.
+    pub fn lower_used(&self) {
+        self.table.lower_used(|no| self.versions.lower_writers(no));
+        self.versions.lower_used();
+    }
+
     /// What the snapshots that this thread opens hold.
     pub(crate) fn version_share(&self) -> Result<&Share<VersionStore>, TxnError> {
         Ok(self.version_shares.get_or_make(self.thread()?, || Share::new(Arc::clone(&self.versions))))

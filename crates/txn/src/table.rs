@@ -6,8 +6,10 @@
 //! T1. `first_lsn` is set from the log's tail before the transaction's first record is reserved, and cleared after its
 //!     last record is appended. A checkpoint reads the tail first and the slots afterwards, all sequentially
 //!     consistent. Either it sees the mark, or every record of the transaction has an LSN at or above that tail.
-//! T2. Slots beyond the highest ever taken are not looked at: a transaction that takes one says so before it marks
-//!     anything. The last slots, which are seldom taken, are counted by themselves.
+//! T2. Slots beyond the highest in use are not looked at: a transaction that takes one says so before it marks
+//!     anything. The last slots, which are seldom taken, are counted by themselves. Now and then
+//!     [`TxnTable::lower_used`] lowers the number past slots that are free. It holds the slot meanwhile, so whoever takes
+//!     that slot next sees the lower number, and raises it again.
 //! T3. `state` leaves `FREE` by compare-exchange only; the winner writes the rest.
 //! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
 //!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the
@@ -28,7 +30,7 @@ use std::sync::atomic::{
 };
 
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::{Handle, Region, RegionError, shared};
+use ledgerstone_region::{Handle, Region, RegionError, shared, sync};
 
 use crate::TxnError;
 
@@ -75,9 +77,12 @@ pub mod state {
     pub const COMMITTING: u32 = 3;
     /// Waiting for a decision, since a prepare or a restart.
     pub const PREPARED: u32 = 4;
+    /// No transaction's: held while the number of slots in use sinks below it (T2).
+    pub const LOWERING: u32 = 5;
 }
 
-/// Where beside the next id stands how many slots were ever taken (T2): of all but the last ones, and of those.
+/// Where beside the next id stands how many slots are in use (T2): of all but the last ones, and how many of the last
+/// ones were ever taken.
 const USED: usize = 1;
 const LAST_USED: usize = 2;
 
@@ -85,7 +90,7 @@ const LAST_USED: usize = 2;
 /// However many transactions of users run, these begin. However many of these run, so do users' transactions. An
 /// environment has so many slots more than it was asked for.
 pub const OWN_SLOT_COUNT: u32 = OWN_FIRST + OWN_LAST;
-/// So many of them are the first of all, and are enough nearly always. Each that was ever taken is looked at for each
+/// So many of them are the first of all, and are enough nearly always. Each that is in use is looked at for each
 /// snapshot.
 const OWN_FIRST: u32 = 4;
 /// The others are the last of all.
@@ -157,6 +162,7 @@ impl TxnTable {
             if slot.state.load(Relaxed) == state::FREE
                 && slot.state.compare_exchange(state::FREE, state::RUNNING, SeqCst, Relaxed).is_ok()
             {
+                sync::yield_point("transactions: slot taken");
                 let before = if used == LAST_USED { first } else { 0 };
                 if self.next_xid[used].load(Relaxed) <= u64::from(no - before) {
                     self.next_xid[used].fetch_max(u64::from(no - before) + 1, SeqCst); // T2
@@ -217,7 +223,34 @@ impl TxnTable {
         slot.state.store(state::FREE, Release); // Who sees it sees all before; the next to take it acquires it (T3).
     }
 
-    /// The slots that were ever taken (T2).
+    /// Looks whether the slots with the highest numbers are in use still, so that who opens a snapshot need not look at
+    /// those that are not (T2). Calls `also` with each that it passes, while it holds it. To be called now and then.
+    pub fn lower_used(&self, also: impl Fn(u32)) {
+        let used = &self.next_xid[USED];
+        loop {
+            let count = used.load(SeqCst);
+            if count <= u64::from(OWN_FIRST) {
+                return;
+            }
+            let no = (count - 1) as u32;
+            let state = &self.slot(no).state;
+            if state.load(Relaxed) != state::FREE
+                || state.compare_exchange(state::FREE, state::LOWERING, SeqCst, Relaxed).is_err()
+            {
+                return;
+            }
+            sync::yield_point("transactions: slot held");
+            also(no);
+            let is_lowered = used.compare_exchange(count, count - 1, SeqCst, Relaxed).is_ok();
+            sync::yield_point("transactions: slots lowered");
+            state.store(state::FREE, Release);
+            if !is_lowered {
+                return; // It was raised: others come.
+            }
+        }
+    }
+
+    /// The slots that are in use, and perhaps others (T2).
     fn used(&self) -> impl Iterator<Item = &TxnSlot> {
         let [used, last_used] = [USED, LAST_USED].map(|word| self.next_xid[word].load(SeqCst) as usize);
         let last = self.slots.len() - OWN_LAST as usize;
@@ -239,7 +272,8 @@ impl TxnTable {
     /// (E1 in `begins.rs`).
     #[must_use]
     pub fn active_count(&self) -> u32 {
-        let active = self.slots.iter().filter(|s| s.state.load(SeqCst) != state::FREE).count();
+        let is_active = |slot: &&TxnSlot| !matches!(slot.state.load(SeqCst), state::FREE | state::LOWERING);
+        let active = self.slots.iter().filter(is_active).count();
         u32::try_from(active).unwrap_or(u32::MAX)
     }
 
@@ -259,6 +293,7 @@ impl TxnTable {
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use super::*;
 
@@ -292,6 +327,75 @@ mod tests {
             table.free(no);
         }
         assert_eq!((table.running().count(), table.active_count()), (0, 0));
+    }
+
+    #[test]
+    fn slots_that_are_free_again_are_not_looked_at_for_ever() {
+        let table = table();
+        let passed = std::cell::RefCell::new(Vec::new());
+        let slots: Vec<_> = (0..8).map(|hint| table.claim(hint).expect("a slot").0).collect();
+        let highest = slots[7];
+        slots[3..].iter().for_each(|&no| table.free(no));
+        table.lower_used(|no| passed.borrow_mut().push(no));
+        assert_eq!(table.used().count(), slots[2] as usize + 1, "down to one that is taken");
+        assert_eq!(passed.take(), (slots[3]..=highest).rev().collect::<Vec<_>>());
+        // Who takes one beyond is looked at again.
+        let (no, xid) = table.claim(5).expect("a slot");
+        assert!(table.running().any(|running| running == xid));
+        slots[..3].iter().for_each(|&no| table.free(no));
+        table.lower_used(|_| ());
+        assert!(table.running().eq([xid]));
+        table.free(no);
+        table.lower_used(|_| ());
+        assert_eq!(table.used().count(), OWN_FIRST as usize, "those of the library stay");
+    }
+
+    /// Beside threads that take slots and give them back, in many orders: whoever runs is found.
+    #[test]
+    fn a_transaction_is_seen_while_the_number_of_slots_sinks() {
+        let (mut lowered, mut raised) = (0, 0);
+        for seed in 0..300 {
+            let run = move || {
+                let table = Arc::new(table());
+                let is_over = Arc::new(AtomicU32::new(0));
+                let run_some = |hint: u32| {
+                    let table = Arc::clone(&table);
+                    sync::spawn("transactions", move || {
+                        for _ in 0..20 {
+                            let (no, xid) = table.claim(hint).expect("a slot");
+                            table.slot(no).first_lsn.store(7, SeqCst);
+                            sync::yield_point("runs");
+                            assert!(table.running().any(|running| running == xid), "{xid} in slot {no} is not seen");
+                            assert_eq!(table.first_lsn_low(), Some(Lsn(7)));
+                            table.free(no);
+                            sync::yield_point("between two");
+                        }
+                    })
+                };
+                let threads = [run_some(1), run_some(4), run_some(6)];
+                let lowering = {
+                    let (table, is_over) = (Arc::clone(&table), Arc::clone(&is_over));
+                    sync::spawn("lowers", move || {
+                        let mut passed = 0;
+                        while is_over.load(SeqCst) == 0 {
+                            let count = AtomicU32::new(0);
+                            table.lower_used(|_| _ = count.fetch_add(1, SeqCst));
+                            assert!(table.active_count() <= 3, "what is held for a moment is no transaction");
+                            passed += count.into_inner();
+                            sync::yield_point("between two");
+                        }
+                        passed
+                    })
+                };
+                threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
+                is_over.store(1, SeqCst);
+                lowering.join().expect("no panic")
+            };
+            let passed = sync::Scheduler::run(seed, run).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+            lowered += u32::from(passed > 0);
+            raised += u32::from(passed > 7);
+        }
+        assert!(lowered > 200 && raised > 100, "{lowered} {raised}: too seldom to prove anything");
     }
 
     #[test]

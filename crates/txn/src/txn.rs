@@ -82,7 +82,7 @@ pub struct Txn {
     pub(crate) marks: Marks,
     pub(crate) hooks: Vec<Hook>,
     pub(crate) writer: Writer,
-    pub(crate) view: Option<Arc<View>>,
+    pub(crate) view: Option<View>,
     scratch: Vec<u8>,
     /// See [`Txn::set_near`].
     near: (PageId, PageId),
@@ -426,7 +426,7 @@ impl Txn {
     /// # Errors
     /// As [`Txn::open_view`].
     pub fn set_snapshot(&mut self) -> Result<(), TxnError> {
-        self.view = Some(Arc::new(self.open_view(Horizon::Marks)?));
+        self.view = Some(self.open_view(Horizon::Marks)?);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ledgerstone::{BytesTable, Committed, Environment, Error, Ticket, Transaction, TransactionOptions};
+use ledgerstone::{Committed, EnvTable, Environment, Error, Ticket, Transaction, TransactionOptions};
 
 use crate::peer::{Durability, Failure, Kind, Peer, Settings, Step, Steps, TABLE_COUNT, Txn, Visit, Worker};
 
@@ -10,7 +10,11 @@ const NAMES: [&str; TABLE_COUNT] = ["accounts", "tellers", "branches", "history"
 /// Commits of one thread that are under way at once, if it does not wait for each.
 const WINDOW: usize = 1024;
 
-struct Store(Environment);
+struct Store {
+    env: Environment,
+    /// As a program keeps them. A transaction opens none by its name.
+    tables: Vec<EnvTable>,
+}
 
 /// Opens, or makes, a store.
 ///
@@ -23,7 +27,8 @@ pub fn open(settings: Settings<'_>) -> anyhow::Result<Box<dyn Peer>> {
         .transaction_count_max(4096)
         .open(settings.dir)?;
     env.transact(|txn| NAMES.iter().try_for_each(|name| txn.bytes_or_create(name).map(drop)))?;
-    Ok(Box::new(Store(env)))
+    let tables = NAMES.iter().map(|name| env.table(name)).collect::<Result<_, _>>()?;
+    Ok(Box::new(Store { env, tables }))
 }
 
 /// The version that is measured.
@@ -37,22 +42,23 @@ fn failure(error: Error) -> Failure {
 
 impl Peer for Store {
     fn worker(&self, durability: Durability) -> anyhow::Result<Box<dyn Worker + '_>> {
-        Ok(Box::new(Own { env: &self.0, durability, under_way: VecDeque::new() }))
+        Ok(Box::new(Own { store: self, durability, under_way: VecDeque::new() }))
     }
 
     fn checkpoint(&self) -> anyhow::Result<()> {
-        self.0.checkpoint()?;
+        self.env.checkpoint()?;
         Ok(())
     }
 
     fn close(self: Box<Self>) -> anyhow::Result<()> {
-        Ok(self.0.close()?)
+        drop(self.tables);
+        Ok(self.env.close()?)
     }
 
     fn load(&self, table: usize, records: &mut dyn Iterator<Item = (u64, Vec<u8>)>) -> Option<anyhow::Result<()>> {
         let mut load = || -> Result<(), Error> {
-            let txn = self.0.begin()?;
-            txn.bytes(NAMES[table])?.load_sorted(records.map(|(key, value)| (key.to_be_bytes(), value)))?;
+            let txn = self.env.begin()?;
+            self.tables[table].load_sorted(&txn, records.map(|(key, value)| (key.to_be_bytes(), value)))?;
             txn.commit().map(drop)
         };
         Some(load().map_err(anyhow::Error::from))
@@ -60,7 +66,7 @@ impl Peer for Store {
 }
 
 struct Own<'a> {
-    env: &'a Environment,
+    store: &'a Store,
     durability: Durability,
     under_way: VecDeque<Ticket>,
 }
@@ -88,13 +94,13 @@ impl Worker for Own<'_> {
                     Durability::Pipelined => ledgerstone::Durability::Pipelined,
                     Durability::None => ledgerstone::Durability::Volatile,
                 };
-                self.env.begin_with(TransactionOptions { durability: Some(durability), ..Default::default() })
+                self.store.env.begin_with(TransactionOptions { durability: Some(durability), ..Default::default() })
             }
-            Kind::Read | Kind::One => self.env.begin(),
-            Kind::Snapshot => self.env.snapshot(),
+            Kind::Read | Kind::One => self.store.env.begin(),
+            Kind::Snapshot => self.store.env.snapshot(),
         };
         let txn = txn.map_err(failure)?;
-        let mut open = Open { txn: &txn, tables: [const { None }; TABLE_COUNT] };
+        let mut open = Open { txn: &txn, tables: &self.store.tables };
         steps(&mut open)?; // Dropping the transaction rolls it back.
         drop(open);
         let committed = txn.commit().map_err(failure)?;
@@ -104,28 +110,18 @@ impl Worker for Own<'_> {
 
 struct Open<'a> {
     txn: &'a Transaction,
-    tables: [Option<BytesTable>; TABLE_COUNT],
-}
-
-impl Open<'_> {
-    fn table(&mut self, table: usize) -> Step<&BytesTable> {
-        let kept = &mut self.tables[table];
-        if kept.is_none() {
-            *kept = Some(self.txn.bytes(NAMES[table]).map_err(failure)?);
-        }
-        kept.as_ref().ok_or(Failure::Again)
-    }
+    tables: &'a [EnvTable],
 }
 
 impl Txn for Open<'_> {
     fn get(&mut self, table: usize, key: u64, value: &mut Vec<u8>) -> Step<bool> {
         value.clear();
         let read = |bytes: &[u8]| value.extend_from_slice(bytes);
-        Ok(self.table(table)?.get_with(key.to_be_bytes(), read).map_err(failure)?.is_some())
+        Ok(self.tables[table].get_with(self.txn, key.to_be_bytes(), read).map_err(failure)?.is_some())
     }
 
     fn put(&mut self, table: usize, key: u64, value: &[u8]) -> Step {
-        self.table(table)?.put(key.to_be_bytes(), value).map_err(failure)
+        self.tables[table].put(self.txn, key.to_be_bytes(), value).map_err(failure)
     }
 
     fn add(&mut self, table: usize, key: u64, delta: i64) -> Step<bool> {
@@ -135,13 +131,13 @@ impl Txn for Open<'_> {
             record[..8].copy_from_slice(&i64::from_le_bytes(*number).wrapping_add(delta).to_le_bytes());
             Some(record)
         };
-        self.table(table)?.modify(key.to_be_bytes(), added).map_err(failure)
+        self.tables[table].modify(self.txn, key.to_be_bytes(), added).map_err(failure)
     }
 
     fn scan(&mut self, table: usize, from: u64, count_max: u64, visit: Visit<'_>) -> Step {
         let mut left = count_max;
         let from = from.to_be_bytes();
-        let range = self.table(table)?.range(&from[..]..).map_err(failure)?;
+        let range = self.tables[table].range(self.txn, &from[..]..).map_err(failure)?;
         range
             .for_each_ref(|key, value| {
                 let Ok(key) = key.try_into() else { return false };

@@ -46,15 +46,17 @@ const fn row(
 }
 
 /// In the order in which they are run, so that none of them changes what a later one finds.
-pub(super) const ROWS: [Row; 22] = [
+pub(super) const ROWS: [Row; 24] = [
     row("begin and commit, empty", 2_000, Place::Records, empty),
     row("begin and commit, read-only", 2_000, Place::Records, empty_read_only),
+    row("begin and end, at a snapshot", 2_000, Place::Records, empty_at_a_snapshot),
     row("open a table by name, open in the transaction", 2_000, Place::Records, open_again),
     row("get, own transaction", 2_000, Place::Records, get_alone),
     row("get, inside one", 2_000, Place::Records, |env, count, all| gets(env, count, all, Isolation::Serializable)),
     row("get, inside one, at a snapshot", 2_000, Place::Records, |env, count, all| {
         gets(env, count, all, Isolation::Snapshot)
     }),
+    row("get, own transaction, at a snapshot", 2_000, Place::Records, get_alone_at_a_snapshot),
     row("scan, a record", 100_000, Place::Records, |env, count, _| scan(env, count, Isolation::Serializable)),
     row("scan at a snapshot, a record", 100_000, Place::Records, |env, count, _| scan(env, count, Isolation::Snapshot)),
     row("put existing, own transaction", 2_000, Place::Records, |env, count, all| {
@@ -178,6 +180,10 @@ fn empty_read_only(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
     repeated(count, || env.begin_with(options)?.commit().map(drop))
 }
 
+fn empty_at_a_snapshot(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
+    repeated(count, || env.snapshot()?.commit().map(drop))
+}
+
 fn open_again(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
     inside(env, Isolation::Serializable, |txn| {
         let _open = txn.bytes(TABLE)?;
@@ -190,6 +196,16 @@ fn get_alone(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
     let table = env.table(TABLE)?;
     repeated(count, || {
         let txn = env.begin()?;
+        found(table.get(&txn, key(&mut random, all))?.is_some())?;
+        txn.commit().map(drop)
+    })
+}
+
+fn get_alone_at_a_snapshot(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
+    let mut random = random();
+    let table = env.table(TABLE)?;
+    repeated(count, || {
+        let txn = env.snapshot()?;
         found(table.get(&txn, key(&mut random, all))?.is_some())?;
         txn.commit().map(drop)
     })

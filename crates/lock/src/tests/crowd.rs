@@ -2,13 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_region::{Random, sync};
 
 use super::{in_the_background, key, make, patient};
 use crate::check::{assert_consistent, assert_nobody_waits_in_vain};
-use crate::queue::PASSES_MAX;
+use crate::queue::{PASSED_HELD_MAX, PASSES_MAX};
 use crate::{LockConfig, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait, wait_word};
 
 const A: OwnerNo = OwnerNo(0);
@@ -29,7 +30,7 @@ fn queue_asleep_for(locks: &LockTable, owner: OwnerNo, name: LockName, mode: Mod
     let queue = locks.latch(name, owner);
     queue.add(node_no, name, owner, None, Some(mode));
     locks.own(locks.owner(owner), node_no, locks.node(node_no));
-    locks.owner(owner).wait_deadline_ns.store(u64::MAX, std::sync::atomic::Ordering::Relaxed);
+    locks.owner(owner).wait_deadline_ns.store(u64::MAX, Relaxed);
     locks.begin_wait(&queue, owner, node_no);
 }
 
@@ -65,7 +66,7 @@ fn a_sleeper_is_passed_for_a_moment_only() {
             let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
             queue_asleep(&locks, B, 1, Mode::X);
             let deadline_ns = sync::now_ns().saturating_add(timeout_ns);
-            locks.owner(B).wait_deadline_ns.store(deadline_ns, std::sync::atomic::Ordering::Relaxed);
+            locks.owner(B).wait_deadline_ns.store(deadline_ns, Relaxed);
             locks.unlock_all(A, None);
             let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
             locks.unlock_all(C, None);
@@ -94,7 +95,7 @@ fn a_sleeper_on_a_table_is_passed_though_the_table_is_full() {
 }
 
 #[test]
-fn whoever_has_woken_up_or_holds_more_or_upgrades_is_not_passed() {
+fn whoever_has_woken_up_or_holds_many_or_upgrades_is_not_passed() {
     let locks = large(4);
     // Awake.
     let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
@@ -103,14 +104,16 @@ fn whoever_has_woken_up_or_holds_more_or_upgrades_is_not_passed() {
     let _ = waiter.join().unwrap().unwrap();
     assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
     locks.unlock_all(B, None);
-    // With another lock, for which somebody may wait.
+    // With many others, for which somebody may wait.
     let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
-    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    for n in 2..=1 + u64::from(PASSED_HELD_MAX) {
+        let _ = locks.lock(B, key(n), Mode::X, Wait::Try).unwrap();
+    }
     queue_asleep(&locks, B, 1, Mode::X);
     locks.unlock_all(A, None);
     assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
     let woken = &locks.owner(B).wait_word;
-    assert!(wait_word::take(woken, woken.load(std::sync::atomic::Ordering::SeqCst)));
+    assert!(wait_word::take(woken, woken.load(SeqCst)));
     locks.unlock_all(B, None);
     assert_eq!((locks.stats().passes, assert_consistent(&locks)), (0, 0));
     // Raising what it holds: to be passed would lose that.
@@ -121,6 +124,35 @@ fn whoever_has_woken_up_or_holds_more_or_upgrades_is_not_passed() {
     assert_eq!(locks.lock(C, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock));
     assert_eq!(upgrade.join().unwrap().unwrap().previous, Some(Mode::S));
     assert_eq!(locks.stats().passes, 0);
+}
+
+/// As in a bank, where many want one branch, and each of them has its own account by then.
+#[test]
+fn a_sleeper_with_a_few_locks_is_passed() {
+    let locks = large(4);
+    let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+    for n in 2..=u64::from(PASSED_HELD_MAX) {
+        let _ = locks.lock(B, key(n), Mode::X, Wait::Try).unwrap();
+    }
+    queue_asleep(&locks, B, 1, Mode::X);
+    locks.unlock_all(A, None);
+    let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
+    assert_eq!(locks.stats().passes, 1);
+    // What it still holds is its own, and a wait for it closes a cycle, which is found.
+    assert_eq!(locks.held(B, key(8)), Some(Mode::X));
+    locks.header().waiting.fetch_add(1, SeqCst);
+    assert!(matches!(locks.lock(C, key(8), Mode::X, patient()), Err(LockError::Deadlock { .. })));
+    assert_nobody_waits_in_vain(&locks);
+    locks.unlock_all(C, None);
+    assert_eq!(locks.held(B, key(1)), Some(Mode::X));
+    // And so it is not passed a second time, for a while.
+    assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
+    let careful = &locks.header().careful_until_ns;
+    careful.store(0, Relaxed);
+    let owner = locks.owner(B);
+    locks.node(owner.wait_node.load(Relaxed)).passes.store(0, Relaxed);
+    let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
+    assert_eq!(locks.stats().passes, 2);
 }
 
 /// A sleeper that was passed holds nothing any more: whom it alone kept out comes in at once, beside who passed it.
@@ -349,7 +381,7 @@ fn crowd(owners: u32, keys: u64, rounds: u64) -> LockStats {
             sync::spawn("crowd", move || {
                 let owner = OwnerNo(no);
                 for _ in 0..rounds {
-                    let xid = Xid(age.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
+                    let xid = Xid(age.fetch_add(1, SeqCst));
                     while {
                         locks.begin(owner, xid);
                         let mut order = (0..keys).map(|at| if no % 2 == 0 { at } else { keys - 1 - at });

@@ -4,8 +4,8 @@
 //! what the system does: a futex, the monotonic clock, a thread. If so, it gives the scheduler a decision to make.
 //!
 //! Y1. A woken waiter looks at its condition again. A wake may be spurious, in both worlds.
-//! Y2. Nothing here is called while a `std::sync::Mutex` or the like is held, except [`now_ns`], [`unix_time_ns`],
-//!     [`random_u64`] and [`is_simulated`]. Under the scheduler the holder could lose its turn, and the next thread
+//! Y2. Nothing here is called while a `std::sync::Mutex` or the like is held, except [`now_ns`], [`rough_now_ns`],
+//!     [`unix_time_ns`], [`random_u64`] and [`is_simulated`]. Under the scheduler the holder could lose its turn, and the next thread
 //!     that wants the mutex would really block the whole simulation.
 //! Y3. Simulated threads wait on shared words only with threads of the same run.
 //!
@@ -48,6 +48,15 @@ mod real_or_simulated {
         match scheduler::current() {
             Some(member) => member.now_ns(),
             None => futex::clock_ns(libc::CLOCK_MONOTONIC),
+        }
+    }
+
+    /// As [`now_ns`], but up to some milliseconds late. It took 5 ns instead of 22 on the machine measured.
+    #[inline]
+    pub fn rough_now_ns() -> u64 {
+        match scheduler::current() {
+            Some(member) => member.now_ns(),
+            None => futex::clock_ns(libc::CLOCK_MONOTONIC_COARSE),
         }
     }
 

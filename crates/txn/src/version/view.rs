@@ -1,6 +1,6 @@
 //! A snapshot: opened, asked, closed.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Share, sync};
@@ -67,10 +67,11 @@ impl Drop for View {
             return;
         }
         let (store, slot) = (&self.store, &self.store.snapshots[self.slot]);
-        slot.horizon.store(0, SeqCst);
-        slot.position.store(0, SeqCst);
-        slot.lsn.store(0, SeqCst);
-        slot.taken.store(0, SeqCst);
+        // Release: the reads through this snapshot come before. Who sees one of these late keeps more than it must.
+        slot.horizon.store(0, Release);
+        slot.position.store(0, Release);
+        slot.lsn.store(0, Release);
+        slot.taken.store(0, Release);
         if store.has_spilled() {
             store.reclaim_spilled(store.oldest_snapshot().0);
         }
@@ -95,7 +96,7 @@ impl VersionStore {
         let entry = &store.snapshots[slot];
         entry.xid.store(xid.0, Relaxed); // Figures to print, as the next two.
         entry.thread.store(u64::from(thread.0), Relaxed);
-        entry.opened_ns.store(sync::now_ns(), Relaxed);
+        entry.opened_ns.store(sync::rough_now_ns(), Relaxed);
         let tail = || store.log.tail().0;
         if horizon == Horizon::Marks {
             entry.horizon.store(registry::TAKING, SeqCst);
@@ -158,6 +159,13 @@ impl VersionStore {
                 return; // It was raised: others come.
             }
         }
+    }
+
+    /// Looks no further for staged images than there are slots in use, when the slot of writer `no` is free and held
+    /// ([`TxnTable::lower_used`]): it has staged none.
+    pub(crate) fn lower_writers(&self, no: u32) {
+        let (used, no) = (&self.state[0].writers_used, u64::from(no));
+        let _ = used.compare_exchange(no + 1, no, SeqCst, Relaxed);
     }
 
     fn open_slot(&self, hint: usize) -> Option<usize> {
