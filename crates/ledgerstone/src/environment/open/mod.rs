@@ -35,6 +35,10 @@
 //!     before it is known to have been durable, by the control file or by the double-write file (D8 in the buffer). It
 //!     is a data file of another environment, or one that is shorter or older than at the last checkpoint (K3 in
 //!     recovery).
+//! O9. The checkpoint after a recovery is the housekeeper's, behind the opening. What was recovered lies in the cache as
+//!     changes do that the log has and no checkpoint: the last checkpoint covers them. An opening that has more to say
+//!     with it waits for it. That is one after a restore, whose mark goes with it (R1 in `restore.rs` of the crate
+//!     `ledgerstone-media`), or after an opening without locks.
 
 mod check;
 mod create;

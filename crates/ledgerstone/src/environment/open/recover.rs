@@ -1,6 +1,7 @@
 //! An environment that is there (O2, O4 to O8).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::{BufferError, Cache, make_double_write};
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, check_control, control_error};
@@ -179,16 +180,23 @@ fn recover_with(
         (in_doubt, rollbacks),
     )?;
     options.recovery_progress.watch().check()?;
-    options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
-        match inner.checkpoint() {
-            // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost
-            // by that.
-            Err(Error::ReadOnly { .. }) => {}
-            Ok(_) if engine.locks.isolates() && control.state().is_unlocked => {
-                control.change(|state| state.is_unlocked = false)?; // Whoever was open is undone, durably.
+        let ends_unlocked = engine.locks.isolates() && control.state().is_unlocked;
+        let has_to_end = ends_unlocked || inner.checkpoints.is_restored.load(Relaxed);
+        // O9
+        if options.has_background_threads && !has_to_end {
+            inner.checkpoints.owe(control.state().checkpoint_lsn);
+        } else {
+            options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
+            match inner.checkpoint() {
+                // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is
+                // lost by that.
+                Err(Error::ReadOnly { .. }) => {}
+                Ok(_) if ends_unlocked => {
+                    control.change(|state| state.is_unlocked = false)?; // Whoever was open is undone, durably.
+                }
+                done => drop(done?),
             }
-            done => drop(done?),
         }
     }
     options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
