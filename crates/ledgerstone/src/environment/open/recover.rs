@@ -8,14 +8,14 @@ use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, check_control, control_err
 use ledgerstone_disk::{Disk, DiskFile, Fence, Open};
 use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_recovery::{Adopted, RecoveryReport};
+use ledgerstone_recovery::{Adopted, Gathered, RecoveryReport};
 use ledgerstone_region::{NumberSet, sync};
 use ledgerstone_space::Space;
 
 use super::check::{check_data, check_length, refuse_other_locks, refuse_unknown_structures};
 use super::parts::{Parts, trees};
 use super::put_off::{put_off, too_large};
-use super::{FILE, Opening};
+use super::{FILE, Opening, allow_readers};
 use crate::Error;
 use crate::config::{Options, RecoveryPhase};
 use crate::inner::{Inner, Rollbacks, Undecided};
@@ -70,7 +70,10 @@ fn recover_with(
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
     let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?; // O6
-    let analysis = ledgerstone_recovery::analyse(whole, state.redo_from(), &ledgerstone_structures::tree_of_update)?;
+    let worker_count = u64::from(effective.redo_worker_count);
+    let mut gathered = Gathered::beside(effective.cache_bytes, worker_count);
+    let tree_of = &ledgerstone_structures::tree_of_update;
+    let analysis = ledgerstone_recovery::analyse(whole, state.redo_from(), tree_of, &mut gathered)?;
     let analysis = Arc::new(analysis);
     if analysis.end <= state.checkpoint_lsn || analysis.end < state.durable_lsn {
         let (end, known) = (analysis.end, state.durable_lsn.max(state.checkpoint_lsn));
@@ -138,10 +141,12 @@ fn recover_with(
         // Redo and undo of what is larger than the cache change pages faster than they are read.
         engine.cache.start_writer();
     }
-    let (redo_from, incarnation) = analysis.redo_from;
-    progress.enter(RecoveryPhase::Redo, redo_from, analysis.end);
-    let worker_count = u64::from(effective.redo_worker_count);
-    let redone = ledgerstone_recovery::redo(&engine, &analysis, worker_count, || Ok(scan(redo_from, incarnation)?))?;
+    if options.has_background_threads {
+        allow_readers(&engine.cache, &effective);
+    }
+    progress.enter(RecoveryPhase::Redo, analysis.redo_from.0, analysis.end);
+    let rest = |from, incarnation| Ok(scan(from, incarnation)?);
+    let redone = ledgerstone_recovery::redo(&engine, &analysis, gathered, &progress.watch(), rest)?;
     report.redo_applied_count = redone.applied_count;
     report.redo_skipped_count = redone.skipped_count;
     report.redo_ns = timer.lap();
