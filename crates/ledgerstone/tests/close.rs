@@ -630,3 +630,25 @@ fn the_last_handle_may_go_in_a_simulated_thread_of_the_librarys() {
         .unwrap_or_else(|stuck| panic!("{what}: {stuck}"));
     }
 }
+
+#[test]
+fn an_opening_after_a_kill_answers_before_it_has_written_a_page() {
+    let disk = SimDisk::new();
+    let env = begun(&StallDisk::on(disk.clone()));
+    env.transact(|txn| txn.bytes("t")?.put(b"k", b"acknowledged")).unwrap();
+    let stalling = StallDisk::on(disk.after_kill());
+    drop(env);
+    let stalls = [stalling.stall("double_write"), stalling.stall("data")];
+    let env = {
+        let disk = stalling.clone();
+        within(60, "the opening", move || options().open_on(Arc::new(disk)).unwrap())
+    };
+    let found = env.transact(|txn| txn.bytes("t")?.get(b"k")).unwrap();
+    assert_eq!(found.as_deref(), Some(&b"acknowledged"[..]));
+    env.transact(|txn| txn.bytes("t")?.put(b"k2", b"durable")).unwrap();
+    assert_eq!(env.stat().unwrap().checkpoint_count, 0);
+    // Its checkpoint comes behind it, without anybody asking.
+    stalls.iter().for_each(|stall| stall.end());
+    wait_for(|| env.stat().unwrap().checkpoint_count == 1);
+    env.close().unwrap();
+}

@@ -23,6 +23,7 @@ use ledgerstone_region::{ByNumber, NumberSet};
 use ledgerstone_txn::{PrepareRecord, RECORD_OVERHEAD_BYTES};
 
 use crate::RecoveryError;
+use crate::redo::Gathered;
 
 /// Says in which tree an update changed a record, by its root; `None` if it changed something else.
 pub type TreeOf<'t> = &'t dyn Fn(OpId, &[u8]) -> Option<PageId>;
@@ -173,6 +174,13 @@ impl Analysis {
         self.truncations.iter().map(|&(_, first)| first.0).min()
     }
 
+    /// The incarnation in force at `lsn`; the first one that was met, for what lies before.
+    #[must_use]
+    pub fn incarnation_at(&self, lsn: Lsn) -> u64 {
+        let in_force = self.incarnations.iter().rev().find(|(from, _)| *from <= lsn).or(self.incarnations.first());
+        in_force.map_or(0, |&(_, incarnation)| incarnation)
+    }
+
     /// True if a record at `lsn` tells of a page that a later truncation took.
     #[must_use]
     pub fn is_over(&self, lsn: Lsn, page: PageId) -> bool {
@@ -180,18 +188,24 @@ impl Analysis {
     }
 }
 
-/// Reads `scan` to its end. What records below `redo_from` did is in the data file. `tree_of` knows the operations of
-/// trees.
+/// Reads `scan` to its end. What records below `redo_from` did is in the data file. What the others did is put into
+/// `gathered`, as far as there is room. `tree_of` knows the operations of trees.
 ///
 /// # Errors
 /// The log cannot be read, or is damaged below an LSN that a later record calls durable.
-pub fn analyse(mut scan: LogScan, redo_from: Lsn, tree_of: TreeOf<'_>) -> Result<Analysis, RecoveryError> {
+pub fn analyse(
+    mut scan: LogScan,
+    redo_from: Lsn,
+    tree_of: TreeOf<'_>,
+    gathered: &mut Gathered,
+) -> Result<Analysis, RecoveryError> {
     let mut found = Analysis::default();
     while let Some(record) = scan.next_view()? {
         found.record_count += 1;
         found.ends_with_checkpoint = record.kind() == RecordKind::Checkpoint;
         if record.lsn() >= redo_from {
             found.truncations.extend(record.truncated_from().map(|first| (record.lsn(), first)));
+            gathered.take(record)?;
         }
         let xid = record.xid();
         if xid == Xid(0) {
@@ -233,8 +247,8 @@ pub fn analyse(mut scan: LogScan, redo_from: Lsn, tree_of: TreeOf<'_>) -> Result
     found.losers.values_mut().for_each(Loser::end_groups);
     found.incarnations = scan.incarnations().to_vec();
     found.end = scan.end();
-    let in_force = found.incarnations.iter().rev().find(|(from, _)| *from <= redo_from).or(found.incarnations.first());
-    found.redo_from = in_force.map_or((Lsn(0), 0), |&(from, incarnation)| (from.max(redo_from), incarnation));
+    let first = found.incarnations.first().map_or(Lsn(0), |&(from, _)| from);
+    found.redo_from = (first.max(redo_from), found.incarnation_at(redo_from));
     found.incarnation = scan.incarnation();
     Ok(found)
 }

@@ -4,7 +4,7 @@
 //! which files an environment has or how it is opened. The facade puts the phases together:
 //!
 //! ```text
-//!  torn pages restored ─► analysis ─► incarnation raised ─► redo ─► prepared taken over ─► undo ─► checkpoint
+//!  analysis ─► torn pages restored ─► incarnation raised ─► redo ─► prepared taken over ─► undo ─► open ─► checkpoint
 //!                                                                                            └─ large losers ─► undo
 //! ```
 //! [`backup`] copies a running environment and reads such copies. [`PageRepair`] repairs single pages from a backup and
@@ -32,7 +32,7 @@ pub use analysis::{Analysis, InDoubt, Loser, ToUndo, TreeOf, analyse};
 pub use checkpoint::{Checkpoint, CheckpointRecord, checkpoint, checkpoint_keeping};
 pub use error::RecoveryError;
 pub use page_repair::{PageRepair, Repaired};
-pub use redo::{Redone, redo};
+pub use redo::{Gathered, Redone, redo};
 pub use report::RecoveryReport;
 pub use undo::{Adopted, adopt, bytes_to_undo, keep_prepared, undo, undo_later};
 pub use undo_window::UNDO_READERS;

@@ -42,7 +42,7 @@ pub struct RecoveryReport {
     pub redo_ns: u64,
     /// Time of undo.
     pub undo_ns: u64,
-    /// Time of the checkpoint that ends it.
+    /// Time of the checkpoint that ends it. Hardly any if the housekeeper takes it, after the opening has returned.
     pub checkpoint_ns: u64,
 }
 

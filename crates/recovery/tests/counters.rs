@@ -5,14 +5,14 @@ mod counting;
 use std::sync::Arc;
 
 use counting::{
-    ADD, ADD_SOMEWHERE, COUNTERS, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args, add_by, create, recover, repeat_history,
-    values,
+    ADD, ADD_SOMEWHERE, COUNTERS, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args, add_by, create, recover, repeat_gathered,
+    repeat_history, values,
 };
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_recovery::checkpoint;
+use ledgerstone_recovery::{Gathered, checkpoint};
 use ledgerstone_region::{Random, sync};
 use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
 
@@ -326,6 +326,25 @@ fn pages_are_dirty_from_the_first_record_on_that_redo_repeats() {
     drop(engine);
     let (engine, ..) = repeat_history(&disk).unwrap();
     assert_eq!(engine.cache.dirty_low(), Some(first));
+}
+
+#[test]
+fn redo_reads_again_what_the_analysis_had_no_room_for() {
+    let disk = SimDisk::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (engine, control) = create(&shared).unwrap();
+    work(&engine, &control, 7, &mut vec![0; PAGES as usize * COUNTERS]);
+    engine.log.flush().unwrap();
+    let mut of_all = None;
+    for room in [1 << 20, 4000, 600, 0] {
+        for worker_count in [1, 2, 5] {
+            let shared: Arc<dyn Disk> = Arc::new(disk.after_kill());
+            let (engine, _, _, redone) = repeat_gathered(&shared, Gathered::of(room, worker_count)).unwrap();
+            assert!(redone.applied_count > 20, "{redone:?}");
+            let found = (values(&engine), redone);
+            assert_eq!(&found, of_all.get_or_insert_with(|| found.clone()), "{room} bytes, {worker_count} workers");
+        }
+    }
 }
 
 #[test]

@@ -19,7 +19,7 @@ pub enum RecoveryPhase {
     Redo,
     /// Rolls back the transactions that were open.
     Undo,
-    /// Writes pages and a checkpoint.
+    /// Writes pages and a checkpoint. Mostly this comes after the opening has returned, and is not shown.
     Checkpoint,
 }
 

@@ -208,6 +208,7 @@ pub(crate) fn keep_house(env: &Arc<Inner>) {
         if asked.stop {
             return;
         }
+        let _ = env.checkpoint_of_opening();
         env.engine().lower_used();
         // What fails here fails the environment or is tried again at a later round: nobody waits for the result.
         if asked.reclaim {

@@ -20,7 +20,6 @@ mod verify;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
-use ledgerstone_buffer::Cache;
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
@@ -141,10 +140,7 @@ impl Environment {
         if options.has_background_threads {
             env.engine.log.start_flusher();
             env.engine.cache.start_writer();
-            // Where threads are few, none is taken from those of the program.
-            if env.effective.thread_count_max >= 8 * Cache::READER_COUNT {
-                env.engine.cache.allow_readers();
-            }
+            open::allow_readers(&env.engine.cache, &env.effective);
             // First: what it keeps from others is theirs as soon as it has ended.
             if env.rollbacks.put_off_count() > 0 {
                 threads.push(start(&env, "rollback", |env| env.roll_back_put_off()));

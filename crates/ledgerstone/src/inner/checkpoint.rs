@@ -7,8 +7,16 @@ use ledgerstone_core::directory::{LOCK, RESTORE};
 use ledgerstone_disk::DiskLock;
 use ledgerstone_page::Lsn;
 
-use super::{CLOSED, Inner};
+use super::{CLOSED, Checkpoints, Inner};
 use crate::Error;
+
+impl Checkpoints {
+    /// The opening leaves its checkpoint to the housekeeper. The last one is at `last`.
+    pub(crate) fn owe(&self, last: Lsn) {
+        self.last.store(last.0, Release);
+        self.is_owed.store(true, Relaxed);
+    }
+}
 
 impl Inner {
     /// Frees what can be freed, with checkpoints in between as the log grows, until `goes_on` says no. Says whether
@@ -29,6 +37,19 @@ impl Inner {
             Some(error) => Err(error),
             None => freed,
         }
+    }
+
+    /// Takes the checkpoint that the opening has left, unless one was taken since. Where it finds no space, it leaves
+    /// that to those that are due as the log grows, or when somebody lacks space.
+    pub(crate) fn checkpoint_of_opening(&self) -> Result<(), Error> {
+        if !self.checkpoints.is_owed.load(Relaxed) {
+            return Ok(());
+        }
+        let taken = self.checkpoint();
+        if matches!(taken, Err(Error::ReadOnly { .. })) {
+            self.checkpoints.is_owed.store(false, Relaxed);
+        }
+        taken.map(drop)
     }
 
     /// Takes a checkpoint if there is as much log since the last one as the settings say.
@@ -75,6 +96,7 @@ impl Inner {
         if let Ok(taken) = &taken {
             self.checkpoints.last.store(taken.lsn.0, Release);
             self.checkpoints.count.fetch_add(1, Relaxed);
+            self.checkpoints.is_owed.store(false, Relaxed);
         }
         let ended = if taken.is_ok() { self.end_restore() } else { Ok(()) };
         drop(latched);

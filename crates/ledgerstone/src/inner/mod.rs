@@ -86,6 +86,8 @@ pub(crate) struct Checkpoints {
     /// A restore has made the environment, and it has not taken a checkpoint since (R1 in `restore.rs` of the crate
     /// `ledgerstone-media`).
     pub(crate) is_restored: AtomicBool,
+    /// The opening has left its checkpoint to the housekeeper.
+    pub(crate) is_owed: AtomicBool,
 }
 
 impl Deref for Inner {

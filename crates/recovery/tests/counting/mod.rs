@@ -10,7 +10,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, LogConfig, LogScan};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, TableId, Xid};
-use ledgerstone_recovery::{Analysis, RecoveryError, adopt, analyse, checkpoint, redo, undo};
+use ledgerstone_recovery::{Analysis, Gathered, RecoveryError, Redone, adopt, analyse, checkpoint, redo, undo};
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
 use ledgerstone_testkit::EngineKit;
 use ledgerstone_txn::{Durability, Engine, LogicalUndo, Part, Txn, TxnError};
@@ -219,6 +219,15 @@ pub fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> 
 
 /// The first half of a recovery.
 pub fn repeat_history(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>, Arc<Analysis>)> {
+    let (engine, control, found, _) = repeat_gathered(disk, Gathered::beside(0, 2))?;
+    Ok((engine, control, found))
+}
+
+/// The same, with so much room for what the analysis gathers.
+pub fn repeat_gathered(
+    disk: &Arc<dyn Disk>,
+    mut gathered: Gathered,
+) -> Result<(Arc<Engine>, Arc<ControlFile>, Arc<Analysis>, Redone)> {
     let control = Arc::new(ControlFile::open(&**disk)?);
     let state = control.state();
     let (data, double_write) =
@@ -227,13 +236,14 @@ pub fn repeat_history(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlF
         Ok(LogScan::new(Arc::clone(disk), ENV, state.segment_bytes, from, incarnation)?
             .with_incarnation_max(state.incarnation_max))
     };
-    let found = Arc::new(analyse(scan(state.scan_lsn, state.scan_incarnation)?, state.redo_from(), &|_, _| None)?);
+    let whole = scan(state.scan_lsn, state.scan_incarnation)?;
+    let found = Arc::new(analyse(whole, state.redo_from(), &|_, _| None, &mut gathered)?);
     Cache::repair_torn(&*data, &*double_write, PAGE_BYTES, found.end, false)?;
     control.change(|state| state.incarnation_max += 1)?;
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
-    redo(&engine, &found, 2, || scan(found.redo_from.0, found.redo_from.1))?;
-    Ok((engine, control, found))
+    let redone = redo(&engine, &found, gathered, &Arc::default(), scan)?;
+    Ok((engine, control, found, redone))
 }
 
 pub fn values(engine: &Engine) -> Vec<i64> {

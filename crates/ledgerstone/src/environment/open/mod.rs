@@ -35,6 +35,10 @@
 //!     before it is known to have been durable, by the control file or by the double-write file (D8 in the buffer). It
 //!     is a data file of another environment, or one that is shorter or older than at the last checkpoint (K3 in
 //!     recovery).
+//! O9. The checkpoint after a recovery is the housekeeper's, behind the opening. What was recovered lies in the cache
+//!     as changes do that the log has and no checkpoint: the last checkpoint covers them. An opening that has more to
+//!     say with it waits for it. That is one after a restore, whose mark goes with it (R1 in `restore.rs` of the crate
+//!     `ledgerstone-media`), or after an opening without locks.
 
 mod check;
 mod create;
@@ -45,6 +49,7 @@ mod with_options;
 
 use std::sync::Arc;
 
+use ledgerstone_buffer::Cache;
 use ledgerstone_core::directory::{LOCK, control_error, take_lock};
 use ledgerstone_disk::{Disk, DiskErrorKind, Fence, Open, ReadOnlyDisk};
 use ledgerstone_log::{CONTROL_PATH, ControlFile};
@@ -54,7 +59,7 @@ use self::create::{Place, create, look_at};
 use self::recover::recover;
 use super::Environment;
 use crate::Error;
-use crate::config::Options;
+use crate::config::{Effective, Options};
 use crate::inner::Inner;
 
 /// Opens the environment on `disk`, creating or recovering it as needed.
@@ -154,8 +159,15 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
 /// How data and double-write file are opened.
 const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
 
+/// Where threads are few, none is taken from those of the program.
+pub(super) fn allow_readers(cache: &Cache, effective: &Effective) {
+    if effective.thread_count_max >= 8 * Cache::READER_COUNT {
+        cache.allow_readers();
+    }
+}
+
 /// An engine whose environment is not open yet. The logical undos hold the engine that holds them, and the page writer
-/// would wait for ever: an opening that fails ends both.
+/// and the readers would wait for ever: an opening that fails ends all of them.
 struct Opening(Option<Arc<Engine>>);
 
 impl Opening {
@@ -169,6 +181,7 @@ impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(engine) = &self.0 {
             engine.clear_undos();
+            engine.cache.stop_readers();
             engine.cache.stop_writer();
         }
     }

@@ -1,20 +1,21 @@
 //! An environment that is there (O2, O4 to O8).
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::{BufferError, Cache, make_double_write};
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, check_control, control_error};
 use ledgerstone_disk::{Disk, DiskFile, Fence, Open};
 use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_recovery::{Adopted, RecoveryReport};
+use ledgerstone_recovery::{Adopted, Gathered, RecoveryReport};
 use ledgerstone_region::{NumberSet, sync};
 use ledgerstone_space::Space;
 
 use super::check::{check_data, check_length, refuse_other_locks, refuse_unknown_structures};
 use super::parts::{Parts, trees};
 use super::put_off::{put_off, too_large};
-use super::{FILE, Opening};
+use super::{FILE, Opening, allow_readers};
 use crate::Error;
 use crate::config::{Options, RecoveryPhase};
 use crate::inner::{Inner, Rollbacks, Undecided};
@@ -69,7 +70,10 @@ fn recover_with(
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
     let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?; // O6
-    let analysis = ledgerstone_recovery::analyse(whole, state.redo_from(), &ledgerstone_structures::tree_of_update)?;
+    let worker_count = u64::from(effective.redo_worker_count);
+    let mut gathered = Gathered::beside(effective.cache_bytes, worker_count);
+    let tree_of = &ledgerstone_structures::tree_of_update;
+    let analysis = ledgerstone_recovery::analyse(whole, state.redo_from(), tree_of, &mut gathered)?;
     let analysis = Arc::new(analysis);
     if analysis.end <= state.checkpoint_lsn || analysis.end < state.durable_lsn {
         let (end, known) = (analysis.end, state.durable_lsn.max(state.checkpoint_lsn));
@@ -137,10 +141,12 @@ fn recover_with(
         // Redo and undo of what is larger than the cache change pages faster than they are read.
         engine.cache.start_writer();
     }
-    let (redo_from, incarnation) = analysis.redo_from;
-    progress.enter(RecoveryPhase::Redo, redo_from, analysis.end);
-    let worker_count = u64::from(effective.redo_worker_count);
-    let redone = ledgerstone_recovery::redo(&engine, &analysis, worker_count, || Ok(scan(redo_from, incarnation)?))?;
+    if options.has_background_threads {
+        allow_readers(&engine.cache, &effective);
+    }
+    progress.enter(RecoveryPhase::Redo, analysis.redo_from.0, analysis.end);
+    let rest = |from, incarnation| Ok(scan(from, incarnation)?);
+    let redone = ledgerstone_recovery::redo(&engine, &analysis, gathered, &progress.watch(), rest)?;
     report.redo_applied_count = redone.applied_count;
     report.redo_skipped_count = redone.skipped_count;
     report.redo_ns = timer.lap();
@@ -179,16 +185,23 @@ fn recover_with(
         (in_doubt, rollbacks),
     )?;
     options.recovery_progress.watch().check()?;
-    options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
     if !inner.is_read_only {
-        match inner.checkpoint() {
-            // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is lost
-            // by that.
-            Err(Error::ReadOnly { .. }) => {}
-            Ok(_) if engine.locks.isolates() && control.state().is_unlocked => {
-                control.change(|state| state.is_unlocked = false)?; // Whoever was open is undone, durably.
+        let ends_unlocked = engine.locks.isolates() && control.state().is_unlocked;
+        let has_to_end = ends_unlocked || inner.checkpoints.is_restored.load(Relaxed);
+        // O9
+        if options.has_background_threads && !has_to_end {
+            inner.checkpoints.owe(control.state().checkpoint_lsn);
+        } else {
+            options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
+            match inner.checkpoint() {
+                // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is
+                // lost by that.
+                Err(Error::ReadOnly { .. }) => {}
+                Ok(_) if ends_unlocked => {
+                    control.change(|state| state.is_unlocked = false)?; // Whoever was open is undone, durably.
+                }
+                done => drop(done?),
             }
-            done => drop(done?),
         }
     }
     options.recovery_progress.enter(RecoveryPhase::Nothing, Lsn(0), Lsn(0));
