@@ -11,7 +11,9 @@
 //! E1. A record is applied to a page if the page's LSN is below the record's. All parts of a group that touch a page
 //!     are applied together or not at all.
 //! E2. Redo of a page reads only that page; an operation that formats it does not even read it from disk. So the order
-//!     in which pages take their turns does not matter.
+//!     in which pages take their turns does not matter. A page that is damaged may be torn by a write that had no copy
+//!     in the double-write area: then a later record formats it. So its records are passed over up to that one, and the
+//!     damage is an error only if there is none.
 //! E3. `rec_lsn` of a page redone is its record's own LSN: the checkpoint that ends recovery then keeps what is needed.
 //! E4. A record that a later truncation of the data file has made void for a page is passed over (N3 in `analysis.rs`).
 //! E5. A page is visited once a window, in the order of the ids. In the order of the log, a page of a file that is
@@ -22,10 +24,11 @@
 
 use std::sync::Arc;
 
+use ledgerstone_buffer::BufferError;
 use ledgerstone_log::{LogScan, RecordKind};
 use ledgerstone_op::{Operation, PageMut, Registry};
 use ledgerstone_page::{Lsn, OpId, PageId, planted};
-use ledgerstone_region::sync;
+use ledgerstone_region::{ByNumber, sync};
 use ledgerstone_txn::Engine;
 
 use crate::{Analysis, RecoveryError};
@@ -123,11 +126,21 @@ struct Worker<'e> {
     worker_count: u64,
     window: Window,
     done: Redone,
+    /// Pages that could not be read, and that no record has formatted since (E2).
+    unread: ByNumber<PageId, BufferError>,
 }
 
 impl<'e> Worker<'e> {
     fn new(engine: &'e Arc<Engine>, found: &'e Analysis, no: u64, worker_count: u64) -> Worker<'e> {
-        Worker { engine, found, no, worker_count, window: Window::default(), done: Redone::default() }
+        Worker {
+            engine,
+            found,
+            no,
+            worker_count,
+            window: Window::default(),
+            done: Redone::default(),
+            unread: ByNumber::new(),
+        }
     }
 
     fn run(mut self, mut scan: LogScan) -> Result<Redone, RecoveryError> {
@@ -157,7 +170,10 @@ impl<'e> Worker<'e> {
             }
         }
         self.redo_window()?;
-        Ok(self.done)
+        match self.unread.into_iter().next() {
+            Some((_, damaged)) => Err(damaged.into()),
+            None => Ok(self.done),
+        }
     }
 
     /// Puts a change into the window, if the page is this worker's and the change is not void.
@@ -203,7 +219,22 @@ impl<'e> Worker<'e> {
         let formats = operation(ops, lsn, op)?.formats();
         // E2
         let cache = &self.engine.cache;
-        let mut page = if formats { cache.exclusive_new(id)? } else { cache.exclusive_or_new(id)?.0 };
+        let mut page = match formats {
+            true => {
+                self.unread.remove(id);
+                cache.exclusive_new(id)?
+            }
+            false => match cache.exclusive_or_new(id) {
+                Err(damaged @ BufferError::Damaged { .. }) => {
+                    if self.unread.get(id).is_none() {
+                        self.unread.insert(id, damaged);
+                    }
+                    self.done.skipped_count += parts.len() as u64;
+                    return Ok(());
+                }
+                read => read?.0,
+            },
+        };
         if page.page_lsn() >= lsn {
             self.done.skipped_count += parts.len() as u64; // E1
             return Ok(());
@@ -211,7 +242,7 @@ impl<'e> Worker<'e> {
         if page.page_lsn() < wants && !formats {
             return Err(RecoveryError::OldPage { page: id, has: page.page_lsn(), lsn, wants }); // E6
         }
-        page.begin_change(lsn); // E3
+        page.begin_change_with(lsn, formats); // E3
         for part in parts {
             let redone =
                 operation(ops, lsn, part.op)?.redo(&mut PageMut::new(id, page.page_mut()), window.args_of(part));
