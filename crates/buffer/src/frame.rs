@@ -23,6 +23,8 @@
 //! F5. Only a clean frame is evicted, under the exclusive latch of its page.
 //! F6. `touched` is all ones when a page comes in, and after each change. It is something else only if the thread that
 //!     made the change says so before it gives the exclusive latch back. So it counts as the page's bytes do.
+//! F7. The lowest bit of `rec_lsn` and of `flushing_rec_lsn` says that the first change formats the page. Then the log
+//!     has the page's whole image from there on, and keeps it until the write is done: no checkpoint passes the change.
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
@@ -39,9 +41,9 @@ shared! {
     pub(crate) struct Descriptor {
         /// Page id + 1; 0 if no page is in it. Changes only while the page's entry is latched exclusively.
         page: AtomicU64,
-        /// A lower bound of the LSN of the first change that no write has taken along yet; 0 if there is none (F2).
+        /// A lower bound of the LSN of the first change that no write has taken along yet; 0 if there is none (F2, F7).
         pub(crate) rec_lsn: AtomicU64,
-        /// The same for the changes that the write in flight takes along; 0 if none is in flight (F3, F4).
+        /// The same for the changes that the write in flight takes along; 0 if none is in flight (F3, F4, F7).
         pub(crate) flushing_rec_lsn: AtomicU64,
         /// While it is free: frame number + 1 of the next free frame. While it holds a page: a thread that changes the
         /// page notes here what of it was changed; all ones: perhaps anything (F6).
@@ -118,6 +120,16 @@ impl Descriptor {
     /// The oldest change that is not yet durable in the data file.
     pub(crate) fn oldest_change(&self) -> Option<Lsn> {
         dirt::oldest_change(&self.rec_lsn, &self.flushing_rec_lsn)
+    }
+
+    /// Whether the log has the whole image of the page, of which a write is not taken yet (F7).
+    pub(crate) fn is_in_log(&self) -> bool {
+        dirt::formats(self.rec_lsn.load(Relaxed))
+    }
+
+    /// The same for the write that the caller has taken.
+    pub(crate) fn is_taken_in_log(&self) -> bool {
+        dirt::formats(self.flushing_rec_lsn.load(Relaxed))
     }
 
     /// Takes the write of the page (F3), whose latch is held shared. `None` if it is clean or its write is another's.

@@ -14,6 +14,7 @@
 //! G3. A panic between the two fails the cache and takes the half-changed page out, so that it is neither read nor
 //!     written.
 
+use crate::dirt;
 use crate::entry::PageEntry;
 use crate::frame_no::FrameNo;
 use crate::pool::Pool;
@@ -198,12 +199,18 @@ impl<'a> ExclusivePage<'a> {
     /// For transactions and recovery: announces a change, before its log record is reserved. `tail` is the log's tail,
     /// read just now. In redo, it is the LSN of the record.
     pub fn begin_change(&mut self, tail: Lsn) {
+        self.begin_change_with(tail, false);
+    }
+
+    /// The same. `formats`: redo of the change begins with a format, and needs none of the page's bytes as they are.
+    #[inline]
+    pub fn begin_change_with(&mut self, tail: Lsn, formats: bool) {
         assert!(tail.0 != 0, "a change of {} has no place in the log", self.id);
         self.is_changing = true;
         if planted::is_on(Bug::RecLsnLate) {
             return;
         }
-        self.mark_dirty(tail);
+        self.mark_dirty(tail, formats);
     }
 
     /// The bytes, to change them. For operations, by way of transactions and recovery.
@@ -218,7 +225,7 @@ impl<'a> ExclusivePage<'a> {
     pub fn finish_change(&mut self, lsn: Lsn) {
         header::set_page_lsn(&mut self.page_mut(), lsn);
         if planted::is_on(Bug::RecLsnLate) {
-            self.mark_dirty(self.pool.log.tail());
+            self.mark_dirty(self.pool.log.tail(), false);
         }
         self.is_changing = false;
     }
@@ -238,12 +245,14 @@ impl<'a> ExclusivePage<'a> {
     }
 
     /// Only exclusive holders take `rec_lsn` from 0, so a load and a store are enough; SeqCst is for F3 and the
-    /// checkpoint.
-    fn mark_dirty(&self, lsn: Lsn) {
+    /// checkpoint. The file header is looked at before redo, so it has to be whole by then (F7).
+    #[inline]
+    fn mark_dirty(&self, lsn: Lsn, formats: bool) {
         let descriptor = self.pool.frames.descriptor(self.frame);
         descriptor.set_touched(u64::MAX); // F6
         if descriptor.rec_lsn.load(SeqCst) == 0 {
-            descriptor.rec_lsn.store(lsn.0, SeqCst);
+            let is_in_log = formats && self.id.0 != 0 || planted::is_on(Bug::ShelterForgotten);
+            descriptor.rec_lsn.store(dirt::of_change(lsn, is_in_log), SeqCst);
         }
     }
 

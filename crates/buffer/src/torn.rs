@@ -3,7 +3,7 @@
 //! ```text
 //! offset              size            field
 //!      0                 8  magic     "LSTDWRIT"
-//!      8                 2  version   2
+//!      8                 2  version   3
 //!     10                 2  zero
 //!     12                 4  page_bytes
 //!     16                 4  lane_count
@@ -21,8 +21,12 @@
 //!     20              rest  zero, up to 4096
 //! ```
 //!
+//! D0. A page whose whole image is in the log goes home without a copy: redo formats it, and does not read what a power
+//!     cut has left. The log has it if the first change that is not home yet formats the page (F7). No checkpoint passes
+//!     that change before the write is done, so redo meets it. Page 0 always has a copy: it is read before redo.
 //! D1. A slot is written only while its lane is held, and the lane is given back only after the data file's sync (W2).
-//!     So while a write of ours may tear a home page, the copy that is being written is whole and durable in a slot.
+//!     So while a write of ours may tear a home page, the copy that is being written is whole and durable in a slot, or
+//!     in the log (D0).
 //!     No other slot holds a younger one.
 //! D2. Slots are never cleared: whole copies of pages long at home stay, and older copies of the same page.
 //! D3. Repair changes a home page only if it is neither whole nor all zeros. A whole page, even an older one, and a
@@ -39,8 +43,8 @@
 //!     the power.
 //! D7. From its making on, before any page is written, the file is never shorter than its header says: it is made long
 //!     first. So one that is shorter, or missing, after a crash has lost copies that may be needed.
-//! D8. No page at home has an LSN beyond the largest mark. Each page went through a lane with a mark beyond it, and a
-//!     mark is replaced only by a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old one or
+//! D8. No page at home has an LSN beyond the largest mark. Before a page goes home, a mark beyond its LSN is durable, and
+//!     a mark is replaced only by a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old one or
 //!     the new one. So a log that ends before the largest mark has lost its end, whether that page is ever read again
 //!     or not.
 //! D9. A mark is believed at the beginning of a lane only. In a copy of a page the same bytes are a user's, and say
@@ -57,9 +61,11 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, checksum, header};
 use ledgerstone_region::{ByNumber, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
 const MAGIC: [u8; 8] = *b"LSTDWRIT";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 const VERSION_AT: usize = 8;
 const PAGE_BYTES_AT: usize = 12;
 const LANE_COUNT_AT: usize = PAGE_BYTES_AT + 4;
@@ -89,6 +95,8 @@ pub(crate) struct DoubleWrite {
     torn_pages: TornPages,
     page_bytes: usize,
     lane_pages: u32,
+    /// The largest mark that is known to be durable, or 0.
+    marked: AtomicU64,
     /// Buffers of a batch's size that nobody uses. The mutex is held for a push or a pop.
     buffers: Mutex<Vec<AlignedBuf>>,
 }
@@ -119,8 +127,8 @@ impl DoubleWrite {
                 file.sync()?;
             }
         }
-        let page_bytes = page_bytes as usize;
-        Ok(DoubleWrite { file, torn_pages, page_bytes, lane_pages, buffers: Mutex::new(Vec::new()) })
+        let (page_bytes, buffers) = (page_bytes as usize, Mutex::new(Vec::new()));
+        Ok(DoubleWrite { file, torn_pages, page_bytes, lane_pages, marked: AtomicU64::new(0), buffers })
     }
 
     /// Pages of a batch, at most.
@@ -132,8 +140,13 @@ impl DoubleWrite {
         LANE_COUNT
     }
 
-    /// Makes whole copies of sealed pages durable, which stand in `batch` behind room for the mark. The log is
-    /// `durable` up to there (D8). The lane is the caller's (D1).
+    /// Whether a mark beyond `lsn` is durable (D8).
+    pub(crate) fn is_marked(&self, lsn: Lsn) -> bool {
+        self.torn_pages == TornPages::DeviceAtomic || self.marked.load(Acquire) > lsn.0
+    }
+
+    /// Makes whole copies of sealed pages durable, which stand in `batch` behind room for the mark. There may be none.
+    /// The log is `durable` up to there (D8). The lane is the caller's (D1).
     pub(crate) fn shelter(&self, lane: u32, durable: Lsn, batch: &mut [u8]) -> Result<(), BufferError> {
         let lane_bytes = (1 + self.lane_pages as usize) * self.page_bytes;
         let skip = self.page_bytes - MARK_BYTES;
@@ -141,6 +154,7 @@ impl DoubleWrite {
         if self.torn_pages == TornPages::DoubleWrite {
             mark_put(&mut batch[..MARK_BYTES], durable);
             self.file.write_durable_at(LANES_AT + u64::from(lane) * lane_bytes as u64 + skip as u64, batch)?;
+            self.marked.fetch_max(durable.0, Release);
         }
         Ok(())
     }

@@ -4,15 +4,17 @@
 //! take      shared latch: rec_lsn moves to flushing_rec_lsn, the bytes are copied; unlatch
 //! flush     the log up to the largest LSN of the copies (steal: whether their transactions have ended or not)
 //! seal      checksums
-//! shelter   the copies into a lane of the double-write area, with a mark of how far the log is durable; durable
+//! shelter   copies that the log does not have into a lane of the double-write area, with a mark of how far the log is
+//!           durable; durable
 //! home      each copy to its place in the data file, neighbours in one write
-//! sync      of the data file
+//! sync      of the data file, for many batches at once if they need no lane
 //! done      flushing_rec_lsn := 0, the lane is given back, the bell rings
 //! ```
 //!
 //! W1. A page goes home only if the log is durable beyond its LSN. Asserted where it is written, in release too.
 //! W2. A page goes home only if a whole copy of it is durable in the double-write area, and a lane is used again only
-//!     after the data file was synced. So a page that a power cut tears has a whole twin (`torn.rs`).
+//!     after the data file was synced. Or else its image is in the log, and stays there until the data file was synced
+//!     (D0 in `torn.rs`). So a page that a power cut tears has a whole twin.
 //! W3. One write of a page is in flight at a time (F4), so that an older copy never overtakes a younger one.
 //! W4. No thread waits for a latch while it has taken a write or a lane; a lane is held only across I/O. So a thread
 //!     that waits for the bell waits for the device at most, whatever latches it holds.
@@ -40,6 +42,8 @@ struct PageCopy {
     frame: FrameNo,
     id: PageId,
     page_lsn: Lsn,
+    /// The log has the whole page (F7).
+    is_in_log: bool,
 }
 
 /// Copies that go out together, in the order of their bytes in the buffer, behind room for the lane's mark.
@@ -59,6 +63,14 @@ enum Take {
     InFlight,
 }
 
+/// What a checkpoint has sent home and not synced yet: pages that need no lane.
+#[derive(Default)]
+struct Sent {
+    frames: Vec<FrameNo>,
+}
+
+/// A sync is for so many pages at most, and for a quarter of the frames: others may be waiting for one of them.
+const SENT_PAGES_MAX: usize = 1024;
 /// How long one sleep for another's write lasts at most.
 const BELL_WAIT_NS: u64 = 2_000_000;
 
@@ -79,9 +91,11 @@ impl Cache {
             .filter(|(_, frame)| frame.oldest_change().is_some_and(|oldest| oldest < lsn))
             .filter_map(|(no, frame)| Some((frame.page()?, no)))
             .collect();
-        due.sort_unstable();
+        self.sort_for_batches(&mut due);
         let mut written = 0;
         let mut busy = Vec::new();
+        let mut sent = Sent::default();
+        let sent_max = SENT_PAGES_MAX.min(self.frame_count() as usize / 4);
         for part in due.chunks(self.double_write.batch_pages()) {
             let mut batch = self.batch_begin()?;
             for &(_, frame) in part {
@@ -90,8 +104,12 @@ impl Cache {
                     Take::Latched(_) | Take::InFlight => busy.push(frame),
                 }
             }
-            written += self.batch_write(batch)?;
+            written += self.batch_write(batch, &mut sent)?;
+            if sent.frames.len() >= sent_max {
+                self.batches_sync(&mut sent)?;
+            }
         }
+        self.batches_sync(&mut sent)?;
         // Nothing is taken now, so it is safe to wait, one page at a time (W4).
         for frame in busy {
             written += self.write_back_one(frame, lsn)?;
@@ -125,7 +143,7 @@ impl Cache {
             let seen = self.pool.frames.progress();
             let mut batch = self.batch_begin()?;
             match self.batch_take(&mut batch, frame, lsn) {
-                Take::Taken | Take::Clean => return self.batch_write(batch),
+                Take::Taken | Take::Clean => return self.batch_write_alone(batch),
                 Take::InFlight => {
                     self.batch_end(batch);
                     self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
@@ -141,7 +159,7 @@ impl Cache {
                     let take = self.batch_take(&mut batch, frame, lsn);
                     entry.latch.unlatch_shared();
                     if let Take::Taken | Take::Clean = take {
-                        return self.batch_write(batch);
+                        return self.batch_write_alone(batch);
                     }
                     self.batch_end(batch);
                 }
@@ -183,7 +201,7 @@ impl Cache {
     /// Writes one batch of these if a lane is free. Waits for no latch: pages that are latched are left out.
     pub(crate) fn write_back_frames(&self, mut frames: Vec<(PageId, FrameNo)>) -> Result<usize, BufferError> {
         frames.truncate(self.double_write.batch_pages());
-        frames.sort_unstable();
+        self.sort_for_batches(&mut frames);
         let Some(lane) = self.try_lane() else {
             return Ok(0);
         };
@@ -197,7 +215,16 @@ impl Cache {
         for (_, frame) in frames {
             let _left_out_if_busy = self.batch_take(&mut batch, frame, Lsn(u64::MAX));
         }
-        self.batch_write_in(batch, lane)
+        let mut sent = Sent::default();
+        let count = self.batch_write_in(batch, lane, &mut sent)?;
+        self.batches_sync(&mut sent)?;
+        Ok(count)
+    }
+
+    /// Those that need a copy in a lane come first, so that a batch has few of either kind; then by their ids. What the
+    /// log has may change until a page is taken.
+    fn sort_for_batches(&self, frames: &mut [(PageId, FrameNo)]) {
+        frames.sort_unstable_by_key(|&(id, frame)| (self.pool.frames.descriptor(frame).is_in_log(), id));
     }
 
     fn batch_begin(&self) -> Result<Batch, BufferError> {
@@ -242,12 +269,21 @@ impl Cache {
         let words = Words::new(self.pool.frames.words(frame));
         let start = MARK_BYTES + batch.copies.len() * self.page_bytes;
         words.copy_to(0, &mut batch.buffer[start..start + self.page_bytes]);
-        batch.copies.push(PageCopy { frame, id, page_lsn: header::page_lsn(words) });
+        let is_in_log = descriptor.is_taken_in_log();
+        batch.copies.push(PageCopy { frame, id, page_lsn: header::page_lsn(words), is_in_log });
         Take::Taken
     }
 
-    /// Writes the batch, waiting for a lane first.
-    fn batch_write(&self, batch: Batch) -> Result<usize, BufferError> {
+    /// Writes the batch, waiting for a lane first, and syncs the data file.
+    fn batch_write_alone(&self, batch: Batch) -> Result<usize, BufferError> {
+        let mut sent = Sent::default();
+        let count = self.batch_write(batch, &mut sent)?;
+        self.batches_sync(&mut sent)?;
+        Ok(count)
+    }
+
+    /// Writes the batch, waiting for a lane first. What needed no lane is not synced yet, and put into `sent`.
+    fn batch_write(&self, batch: Batch, sent: &mut Sent) -> Result<usize, BufferError> {
         if batch.copies.is_empty() {
             self.batch_end(batch);
             return Ok(0);
@@ -255,7 +291,7 @@ impl Cache {
         loop {
             let seen = self.pool.frames.progress();
             if let Some(lane) = self.try_lane() {
-                return self.batch_write_in(batch, lane);
+                return self.batch_write_in(batch, lane, sent);
             }
             if let Err(error) = self.check_writes() {
                 // The copies are never written. Threads that wait for them wait no longer.
@@ -266,19 +302,20 @@ impl Cache {
         }
     }
 
-    fn batch_write_in(&self, mut batch: Batch, lane: u32) -> Result<usize, BufferError> {
+    fn batch_write_in(&self, mut batch: Batch, lane: u32, sent: &mut Sent) -> Result<usize, BufferError> {
         let count = batch.copies.len();
         if count > 0 {
             sync::yield_point("write back");
             let waiting = self.waiting_for_device();
-            if let Err(error) = self.batch_write_out(&mut batch, lane) {
-                self.pool.frames.fail();
-                self.pool.log.fail();
-                return Err(error);
-            }
+            let is_synced = match self.batch_write_out(&mut batch, lane) {
+                Ok(is_synced) => is_synced,
+                Err(error) => return Err(self.fail_writes(error)),
+            };
             drop(waiting);
-            for copy in batch.copies.drain(..) {
-                self.pool.frames.descriptor(copy.frame).flushing_rec_lsn.store(0, SeqCst);
+            let frames = batch.copies.drain(..).map(|copy| copy.frame);
+            match is_synced {
+                true => frames.for_each(|frame| self.write_is_done(frame)),
+                false => sent.frames.extend(frames),
             }
             let control = self.pool.frames.control();
             control.writes.fetch_add(count as u64, Relaxed);
@@ -293,8 +330,35 @@ impl Cache {
         Ok(count)
     }
 
-    /// From the log to the sync (W1, W2).
-    fn batch_write_out(&self, batch: &mut Batch, lane: u32) -> Result<(), BufferError> {
+    /// Syncs the data file for pages that are home.
+    fn batches_sync(&self, sent: &mut Sent) -> Result<(), BufferError> {
+        if sent.frames.is_empty() {
+            return Ok(());
+        }
+        sync::yield_point("write back: about to sync");
+        let waiting = self.waiting_for_device();
+        if let Err(error) = self.data.sync() {
+            return Err(self.fail_writes(error.into()));
+        }
+        drop(waiting);
+        sent.frames.drain(..).for_each(|frame| self.write_is_done(frame));
+        self.pool.frames.ring();
+        Ok(())
+    }
+
+    fn write_is_done(&self, frame: FrameNo) {
+        self.pool.frames.descriptor(frame).flushing_rec_lsn.store(0, SeqCst);
+    }
+
+    /// W5.
+    fn fail_writes(&self, error: BufferError) -> BufferError {
+        self.pool.frames.fail();
+        self.pool.log.fail();
+        error
+    }
+
+    /// From the log to the sync (W1, W2). False: no page needed the lane, and the sync is left to the caller.
+    fn batch_write_out(&self, batch: &mut Batch, lane: u32) -> Result<bool, BufferError> {
         let page_bytes = self.page_bytes;
         let lsn_max = batch.copies.iter().map(|copy| copy.page_lsn).max().unwrap_or_default();
         if lsn_max.0 != 0 && !planted::is_on(Bug::WriteAheadOff) {
@@ -305,7 +369,11 @@ impl Cache {
             checksum::seal(page);
         }
         self.check_writes()?;
-        self.double_write.shelter(lane, self.pool.log.durable_lsn(), marked)?;
+        let sheltered = batch.copies.iter().rposition(|copy| !copy.is_in_log).map_or(0, |last| last + 1);
+        if sheltered > 0 || !self.double_write.is_marked(lsn_max) {
+            let durable = self.pool.log.durable_lsn();
+            self.double_write.shelter(lane, durable, &mut marked[..MARK_BYTES + sheltered * page_bytes])?;
+        }
 
         let bytes = &marked[MARK_BYTES..];
         let mut at = 0;
@@ -328,8 +396,10 @@ impl Cache {
             }
             at += run;
         }
-        self.data.sync()?;
-        Ok(())
+        if sheltered > 0 {
+            self.data.sync()?;
+        }
+        Ok(sheltered > 0)
     }
 
     pub(crate) fn try_lane(&self) -> Option<u32> {

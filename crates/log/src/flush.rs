@@ -14,7 +14,7 @@ use crate::log::Log;
 use crate::meeting::Meeting;
 use crate::record::RECORD_BYTES_MAX;
 use crate::ring;
-use crate::segment::BLOCK_BYTES;
+use crate::segment::{AHEAD_BYTES_MAX, BLOCK_BYTES};
 use crate::wakers::{self, WakerNo};
 
 /// A flush takes no further record once it has so many bytes.
@@ -22,9 +22,9 @@ const FLUSH_BYTES_MAX: u64 = 1 << 20;
 /// How long a leader sleeps before it looks again at a record that is reserved and not published.
 const HOLE_LOOK_NS: u64 = 20_000;
 
-/// A flush's bytes at most, the last record and the block at each end included.
+/// A flush's bytes at most, the last record and the block at each end included, and zeros behind (F9 in `segment.rs`).
 pub(crate) fn write_buffer_bytes(buffer_bytes: u64) -> usize {
-    ((FLUSH_BYTES_MAX + RECORD_BYTES_MAX as u64).min(buffer_bytes / 2) + 2 * BLOCK_BYTES) as usize
+    ((FLUSH_BYTES_MAX + RECORD_BYTES_MAX as u64).min(buffer_bytes / 2) + 2 * BLOCK_BYTES + AHEAD_BYTES_MAX) as usize
 }
 
 impl Log {
@@ -198,9 +198,9 @@ impl Log {
         let mut buffer = taken.filter(|b| b.len() >= bytes).unwrap_or_else(|| AlignedBuf::new(bytes));
         ring::copy_out(&self.ring, block, &mut buffer[..used]);
         buffer[used..bytes].fill(0);
-        let written = self.segments.write_durable(block, &buffer[..bytes]);
+        let written = self.segments.write_durable(block, &mut buffer, bytes);
         *self.write_buffer.lock() = Some(buffer);
-        written.map(|()| bytes as u64)
+        written
     }
 
     fn lead_wait_for_company(&self, leading: FlushState) {

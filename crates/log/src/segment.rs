@@ -4,8 +4,8 @@
 //! and no header. LSN `l` lies in segment `l / segment_bytes` at `l % segment_bytes`; records go on from one to the
 //! next.
 //!
-//! F1. A segment gets its name whole: drafted as `log/next.tmp`, all space taken, zeroed, synced, renamed, directory
-//!     synced. Bytes that were written once are overwritten cheaply, and never lack space.
+//! F1. A segment gets its name whole: drafted as `log/next.tmp`, all space taken, synced, renamed, directory synced.
+//!     It never lacks space.
 //! F2. A segment whose records are not needed gets a later name instead of being removed, while fewer than a few are
 //!     ahead of the tail. Its old records stay in it, and their seal shows them as stale (`seal.rs`). A segment that
 //!     was cut since is not whole (F1), and is removed.
@@ -20,13 +20,17 @@
 //!     write or a sync that failed, nothing is written through any handle.
 //! F8. Segments are given up from the oldest on, and each is gone or has its later name durably before the next. So
 //!     none is missing between two that are there, below the scan LSN either; if one is, somebody has removed it.
+//! F9. Space that was taken and never written costs the file system a change of its own at the first write there, and
+//!     bytes that were written once are overwritten cheaply. So a small write to such a place brings zeros along for
+//!     those to come. A large one pays by itself, and a load writes nothing twice. What is behind the end of the log in
+//!     a segment that was found at open counts as never written.
 
 use std::sync::Arc;
 
-use ledgerstone_disk::{AlignedBuf, Disk, DiskError, DiskFile, Open};
+use ledgerstone_disk::{Disk, DiskError, DiskFile, Open};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
-use ledgerstone_region::{ByNumber, Mutex};
+use ledgerstone_region::{ByNumber, Mutex, NumberSet};
 
 use crate::control::ControlState;
 use crate::error::LogError;
@@ -55,7 +59,10 @@ pub const LOG_DIR: &str = "log";
 pub(crate) const BLOCK_BYTES: u64 = 4096;
 const DRAFT: &str = "log/next.tmp";
 const SUFFIX: &str = ".seg";
-const ZERO_BYTES: u64 = 1 << 20;
+/// Zeros that go with a small write (F9): at first after an open, for a process that will write little; and at most.
+/// A write of that many bytes is large.
+const AHEAD_BYTES_FIRST: u64 = 16 << 10;
+pub(crate) const AHEAD_BYTES_MAX: u64 = 256 << 10;
 
 /// The file name, without directory, of the segment that begins at `lsn`.
 pub fn segment_name(lsn: u64) -> String {
@@ -153,9 +160,31 @@ struct Handles {
     now: u64,
     /// This segment and those behind it are written to.
     written_from: u64,
+    /// Segments that got another name, and so were written to their ends before (F2).
+    rewritten: NumberSet<u64>,
+    /// In the others, what lies behind was never written (F9).
+    written_to: u64,
+    /// Zeros that the next small write behind brings along, if it is not the first.
+    ahead_bytes: u64,
 }
 
 impl Handles {
+    /// How many zeros a write of `len` bytes that ends at `end` brings along (F9). There is room for `room`, and the
+    /// segment, which began at `start`, has as many bytes behind the write.
+    fn ahead(&mut self, start: u64, end: u64, len: u64, room: u64) -> u64 {
+        if end <= self.written_to || self.rewritten.contains(start) {
+            return 0;
+        }
+        let mut ahead = 0;
+        if len < AHEAD_BYTES_MAX {
+            let bytes = self.ahead_bytes.max(AHEAD_BYTES_FIRST);
+            self.ahead_bytes = (2 * bytes).min(AHEAD_BYTES_MAX);
+            ahead = bytes.min(room);
+        }
+        self.written_to = end + ahead;
+        ahead
+    }
+
     fn get(&mut self, start: u64) -> Option<Arc<dyn DiskFile>> {
         self.now += 1;
         let (file, used) = self.files.get_mut(start)?;
@@ -262,23 +291,24 @@ impl Segments {
     fn create_draft(&self) -> Result<(), DiskError> {
         let file = self.disk.open(DRAFT, Open::CREATE.direct())?;
         file.allocate(0, self.segment_bytes)?;
-        let zeros = AlignedBuf::new(ZERO_BYTES.min(self.segment_bytes) as usize);
-        let mut at = 0;
-        while at < self.segment_bytes {
-            file.write_at(at, &zeros)?;
-            at += zeros.len() as u64;
-        }
         file.sync()
     }
 
     /// Gives the segment at `old` the name of the one at `new` (F2).
     pub fn recycle(&self, old: u64, new: u64) -> Result<(), NoSegment> {
         self.open.lock().files.remove(old);
-        self.rename(&self.path(old), new)
+        self.rename(&self.path(old), new)?;
+        let mut open = self.open.lock();
+        open.rewritten.remove(old);
+        open.rewritten.insert(new);
+        Ok(())
     }
 
     pub fn remove(&self, start: u64) -> Result<(), DiskError> {
-        self.open.lock().files.remove(start);
+        let mut open = self.open.lock();
+        open.files.remove(start);
+        open.rewritten.remove(start);
+        drop(open);
         self.disk.remove(&self.path(start))
     }
 
@@ -295,17 +325,25 @@ impl Segments {
         Ok(file)
     }
 
-    /// Writes whole blocks from `lsn` on, into as many segments as they touch. Durable on return.
-    pub fn write_durable(&self, mut lsn: u64, mut bytes: &[u8]) -> Result<(), DiskError> {
-        while !bytes.is_empty() {
+    /// Writes the first `len` bytes of `buffer`, whole blocks, from `lsn` on, into as many segments as they touch. Zeros
+    /// may go along as far as the buffer has room for them (F9). Durable on return. Returns how many bytes were written.
+    pub fn write_durable(&self, mut lsn: u64, mut buffer: &mut [u8], mut len: usize) -> Result<u64, DiskError> {
+        let mut written = 0;
+        while len > 0 {
             let start = self.start_of(lsn);
-            let (now, rest) = bytes.split_at((self.segment_bytes - (lsn - start)).min(bytes.len() as u64) as usize);
-            self.open.lock().written_from = start;
-            self.unless_failed(|| self.file(start)?.write_durable_at(lsn - start, now))?;
-            lsn += now.len() as u64;
-            bytes = rest;
+            let here = (self.segment_bytes - (lsn - start)) as usize;
+            let now = here.min(len);
+            let room = (here - now).min(buffer.len() - len) as u64 & !(BLOCK_BYTES - 1);
+            let mut open = self.open.lock();
+            open.written_from = start;
+            let ahead = open.ahead(start, lsn + now as u64, now as u64, room) as usize;
+            drop(open);
+            buffer[now..now + ahead].fill(0);
+            self.unless_failed(|| self.file(start)?.write_durable_at(lsn - start, &buffer[..now + ahead]))?;
+            written += (now + ahead) as u64;
+            (lsn, buffer, len) = (lsn + now as u64, &mut buffer[now..], len - now);
         }
-        Ok(())
+        Ok(written)
     }
 
     /// Reads from `lsn` on as much of `to` as there are bytes in segments, and says how much that was.

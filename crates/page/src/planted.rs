@@ -59,6 +59,8 @@ bugs! {
     ChecksumUnread "checksum-unread",
     /// A page write that failed counts as done.
     WriteErrorForgotten "write-error-forgotten",
+    /// A page goes home without a copy in the double-write area, although the log has no image of it.
+    ShelterForgotten "shelter-forgotten",
     /// A page that moves is freed in one group and appears at its new place in another.
     HalfMove "half-move",
     /// A snapshot does not wait for the stamp of a writer that is committing.

@@ -11,7 +11,9 @@
 //! E1. A record is applied to a page if the page's LSN is below the record's. All parts of a group that touch a page
 //!     are applied together or not at all.
 //! E2. Redo of a page reads only that page; an operation that formats it does not even read it from disk. So the order
-//!     in which pages take their turns does not matter.
+//!     in which pages take their turns does not matter. A page that is damaged may be torn by a write that had no copy
+//!     in the double-write area: then a later record formats it. So its records are passed over up to that one, and the
+//!     damage is an error only if there is none.
 //! E3. `rec_lsn` of a page redone is its record's own LSN: the checkpoint that ends recovery then keeps what is needed.
 //! E4. A record that a later truncation of the data file has made void for a page is passed over (N3 in `analysis.rs`).
 //! E5. A page is visited once a window, in the order of the ids. In the order of the log, a page of a file that is
@@ -24,11 +26,11 @@
 
 use std::sync::Arc;
 
-use ledgerstone_buffer::Cache;
+use ledgerstone_buffer::{BufferError, Cache};
 use ledgerstone_log::{LogScan, RecordKind, RecordView, Watch};
 use ledgerstone_op::{Operation, PageMut, Registry};
 use ledgerstone_page::{Lsn, OpId, PageId, planted};
-use ledgerstone_region::sync;
+use ledgerstone_region::{ByNumber, sync};
 use ledgerstone_txn::Engine;
 
 use crate::{Analysis, RecoveryError};
@@ -219,6 +221,8 @@ struct Worker<'e> {
     worker_count: u64,
     window: Window,
     done: Redone,
+    /// Pages that could not be read, and that no record has formatted since (E2).
+    unread: ByNumber<PageId, BufferError>,
 }
 
 impl<'e> Worker<'e> {
@@ -228,7 +232,8 @@ impl<'e> Worker<'e> {
         watch: &'e Watch,
         (no, worker_count): (u64, u64),
     ) -> Worker<'e> {
-        Worker { engine, found, watch, no, worker_count, window: Window::default(), done: Redone::default() }
+        let (window, done, unread) = (Window::default(), Redone::default(), ByNumber::new());
+        Worker { engine, found, watch, no, worker_count, window, done, unread }
     }
 
     /// Redoes what was gathered up to `until`, and then what `rest` reads.
@@ -241,7 +246,7 @@ impl<'e> Worker<'e> {
     ) -> Result<Redone, RecoveryError> {
         self.window = window;
         self.redo_window(until.unwrap_or(self.found.end))?;
-        let Some(mut scan) = rest else { return Ok(self.done) };
+        let Some(mut scan) = rest else { return self.end() };
         while let Some(record) = scan.next_view()? {
             if record.lsn() >= self.found.end {
                 break;
@@ -258,7 +263,14 @@ impl<'e> Worker<'e> {
             }
         }
         self.redo_window(self.found.end)?;
-        Ok(self.done)
+        self.end()
+    }
+
+    fn end(self) -> Result<Redone, RecoveryError> {
+        match self.unread.into_iter().next() {
+            Some((_, damaged)) => Err(damaged.into()),
+            None => Ok(self.done),
+        }
     }
 
     /// Redoes the changes in the window, which end before `end` (E5).
@@ -307,7 +319,22 @@ impl<'e> Worker<'e> {
         let formats = operation(ops, lsn, op)?.formats();
         // E2
         let cache = &self.engine.cache;
-        let mut page = if formats { cache.exclusive_new(id)? } else { cache.exclusive_or_new(id)?.0 };
+        let mut page = match formats {
+            true => {
+                self.unread.remove(id);
+                cache.exclusive_new(id)?
+            }
+            false => match cache.exclusive_or_new(id) {
+                Err(damaged @ BufferError::Damaged { .. }) => {
+                    if self.unread.get(id).is_none() {
+                        self.unread.insert(id, damaged);
+                    }
+                    self.done.skipped_count += parts.len() as u64;
+                    return Ok(());
+                }
+                read => read?.0,
+            },
+        };
         if page.page_lsn() >= lsn {
             self.done.skipped_count += parts.len() as u64; // E1
             return Ok(());
@@ -315,7 +342,7 @@ impl<'e> Worker<'e> {
         if page.page_lsn() < wants && !formats {
             return Err(RecoveryError::OldPage { page: id, has: page.page_lsn(), lsn, wants }); // E6
         }
-        page.begin_change(lsn); // E3
+        page.begin_change_with(lsn, formats); // E3
         for part in parts {
             let redone =
                 operation(ops, lsn, part.op)?.redo(&mut PageMut::new(id, page.page_mut()), window.args_of(part));

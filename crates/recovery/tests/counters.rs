@@ -5,14 +5,15 @@ mod counting;
 use std::sync::Arc;
 
 use counting::{
-    ADD, ADD_SOMEWHERE, COUNTERS, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args, add_by, create, recover, repeat_gathered,
-    repeat_history, values,
+    ADD, ADD_SOMEWHERE, COUNTERS, FORMAT, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args, add_by, create, recover,
+    repeat_gathered, repeat_history, values,
 };
-use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_buffer::BufferError;
+use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_recovery::{Gathered, checkpoint};
+use ledgerstone_recovery::{Gathered, RecoveryError, checkpoint};
 use ledgerstone_region::{Random, sync};
 use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
 
@@ -102,6 +103,41 @@ fn a_group_may_change_one_page_by_several_parts() {
     drop(engine);
     let (engine, _) = recover(&disk).unwrap();
     assert_eq!(values(&engine)[0], 12, "and is redone whole, once");
+}
+
+#[test]
+fn a_damaged_page_is_passed_over_until_a_record_formats_it() {
+    for is_formatted in [true, false] {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let (engine, control) = create(&disk).unwrap();
+        let mut txn = engine.begin().unwrap();
+        add(&mut txn, 1, 0, 5).unwrap();
+        add(&mut txn, 2, 0, 6).unwrap();
+        checkpoint(&engine, &control, false).unwrap();
+        add(&mut txn, 1, 0, 7).unwrap();
+        if is_formatted {
+            txn.claim(256).unwrap();
+            let mut page = engine.cache.exclusive(PageId(1)).unwrap();
+            txn.group(&mut [&mut page], &[Part { page: 0, op: FORMAT, args: &[] }]).unwrap();
+            drop(page);
+            add(&mut txn, 1, 0, 8).unwrap();
+        }
+        txn.commit(Durability::Sync).unwrap();
+        drop(engine);
+        // As a power cut leaves it that tears a write without a copy.
+        disk.open("data", Open::EXISTING).unwrap().write_durable_at(4096 + 512, &[1; 512]).unwrap();
+        disk.open("double_write", Open::EXISTING).unwrap().write_durable_at(32768 + 4096, &[0; 1 << 20]).unwrap();
+        match recover(&disk) {
+            Ok((engine, _)) => {
+                assert!(is_formatted, "a damaged page was taken for a whole one");
+                assert_eq!((values(&engine)[0], values(&engine)[COUNTERS]), (8, 6));
+            }
+            Err(RecoveryError::Buffer(BufferError::Damaged { page, .. })) => {
+                assert!(!is_formatted && page == PageId(1), "{page} is damaged");
+            }
+            Err(other) => panic!("{other}"),
+        }
+    }
 }
 
 #[test]

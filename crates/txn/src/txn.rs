@@ -290,9 +290,7 @@ impl Txn {
         let body = [&self.scratch[..]];
         let record = chain.record(RecordKind::Group, OpId(0), None, &body);
         chain.prepare(engine, &record)?;
-        for page in pages.iter_mut() {
-            page.begin_change(engine.log.tail());
-        }
+        begin_changes(engine, pages, parts);
         let lsn = chain.append(engine, &record)?;
         engine.versions.before_change(&mut self.writer);
         apply_parts(engine, pages, parts, lsn)?;
@@ -522,9 +520,7 @@ impl Engine {
             self.log.give_back(claim);
             return Err(error);
         }
-        for page in pages.iter_mut() {
-            page.begin_change(self.log.tail());
-        }
+        begin_changes(self, pages, parts);
         let lsn = self.log.append(&mut claim, &record);
         self.log.give_back(claim);
         apply_parts(self, pages, parts, lsn)?;
@@ -538,6 +534,13 @@ fn check_group(parts: &[Part<'_>]) -> Result<(), TxnError> {
     let (needed, most) = ((HEADER_BYTES + of_parts.sum::<usize>()) as u64, FORWARD_BYTES_MAX);
     let op = parts.first().map_or(OpId(0), |part| part.op);
     if needed > most { Err(TxnError::RecordTooLong { op, needed, most }) } else { Ok(()) }
+}
+
+fn begin_changes(engine: &Engine, pages: &mut [&mut ExclusivePage<'_>], parts: &[Part<'_>]) {
+    for (no, page) in pages.iter_mut().enumerate() {
+        let first = parts.iter().find(|part| part.page == no).and_then(|part| engine.ops.get(part.op).ok());
+        page.begin_change_with(engine.log.tail(), first.is_some_and(|op| op.formats()));
+    }
 }
 
 fn apply_parts(

@@ -39,11 +39,14 @@ pub(super) fn check_recovery(disk: &SimDisk, log: FakeLog, redo_from: Lsn, what:
     let fixture = fixture(disk, Arc::new(log), Setup { frames: 20, ..Setup::default() });
     let records = fixture.log.records.lock().clone();
     for record in records.iter().filter(|record| record.lsn >= redo_from) {
-        let (mut page, _) =
-            fixture.cache.exclusive_or_new(record.page).unwrap_or_else(|error| panic!("{what}: {error}"));
+        let read = match is_formatted(record.page) {
+            true => fixture.cache.exclusive_new(record.page),
+            false => fixture.cache.exclusive_or_new(record.page).map(|(page, _)| page),
+        };
+        let mut page = read.unwrap_or_else(|error| panic!("{what}: {error}"));
         assert!(page.page_lsn() < fixture.log.tail(), "{what}: {} overtook the log", record.page);
         if page.page_lsn() < record.lsn {
-            page.begin_change(record.lsn);
+            page.begin_change_with(record.lsn, is_formatted(record.page));
             apply(&mut page, record.value);
             page.finish_change(record.lsn);
         }

@@ -148,7 +148,7 @@ fn new_fixture() -> Fixture {
 impl Fixture {
     /// Logs that the page is full of `value`, and makes it so.
     fn change(&self, page: &mut ExclusivePage<'_>, value: u64) -> Lsn {
-        page.begin_change(self.log.tail());
+        page.begin_change_with(self.log.tail(), is_formatted(page.id()));
         let lsn = self.log.append(page.id(), value);
         apply(page, value);
         page.finish_change(lsn);
@@ -170,6 +170,11 @@ impl Fixture {
             }
         }
     }
+}
+
+/// Every fourth page is only changed by records that format it, and is so in the log.
+fn is_formatted(id: PageId) -> bool {
+    id.0 % 4 == 3
 }
 
 fn apply(page: &mut ExclusivePage<'_>, value: u64) {

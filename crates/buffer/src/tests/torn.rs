@@ -29,6 +29,36 @@ fn a_crash_during_repair_does_no_harm() {
     assert!(interrupted_count > 5, "only {interrupted_count} repairs were interrupted");
 }
 
+#[test]
+fn only_pages_that_the_log_does_not_have_get_a_copy() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    let copied = || {
+        let mut slots = vec![0; 65 * 4096];
+        area.read_at(32768, &mut slots).unwrap();
+        let ids = slots.chunks(4096).skip(1).filter(|slot| slot.iter().any(|&byte| byte != 0));
+        ids.map(|slot| slot[header::PAGE_ID]).collect::<Vec<_>>()
+    };
+    for id in [3, 4, 7] {
+        fixture.write(PageId(id), id).unwrap();
+    }
+    assert_eq!(fixture.cache.write_back_all().unwrap(), 3);
+    assert_eq!(copied(), [4], "the log has 3 and 7 whole");
+    // The first change that is not home counts: of 3 it is no format now.
+    let mut page = fixture.cache.exclusive(PageId(3)).unwrap();
+    page.begin_change(fixture.log.tail());
+    let lsn = fixture.log.append(PageId(3), 30);
+    apply(&mut page, 30);
+    page.finish_change(lsn);
+    fixture.change(&mut page, 31);
+    drop(page);
+    fixture.write(PageId(7), 70).unwrap();
+    assert_eq!(fixture.cache.write_back_all().unwrap(), 2);
+    assert_eq!(copied(), [3]);
+    assert_eq!((fixture.read(PageId(3)).unwrap(), fixture.read(PageId(7)).unwrap()), (31, 70));
+}
+
 /// One page at home, its copies in the area, and what repair makes of it.
 fn check_repair(home: Option<Vec<u8>>, copies: &[(u64, Vec<u8>)], expected: Option<u64>) {
     let disk = SimDisk::new();
@@ -119,7 +149,7 @@ fn the_area_is_as_documented() {
     let area = disk.open("double-write", Open::EXISTING).unwrap();
     let mut bytes = vec![0; 32];
     area.read_at(0, &mut bytes).unwrap();
-    let mut expected = b"LSTDWRIT\x02\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
+    let mut expected = b"LSTDWRIT\x03\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
     let checksum = crc32c::crc32c(&expected).to_le_bytes();
     expected.extend_from_slice(&checksum);
     expected.extend_from_slice(&[0; 4]);
@@ -159,23 +189,26 @@ fn a_log_that_ends_before_a_mark_is_refused_before_anything_is_written() {
 }
 
 #[test]
-fn an_area_of_the_first_format_is_used_and_written_anew() {
-    let disk = SimDisk::new();
-    let area = disk.open("double-write", Open::CREATE).unwrap();
-    let mut header = b"LSTDWRIT\x01\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
-    let checksum = crc32c::crc32c(&header).to_le_bytes();
-    header.extend_from_slice(&checksum);
-    area.write_at(0, &header).unwrap();
-    area.set_len(32768 + 4 * 16 * 4096).unwrap();
-    area.write_at(32768, &page_image(30)).unwrap();
-    let data = disk.open("data", Open::CREATE).unwrap();
-    data.write_at(5 * 4096, &torn_image(30, 20)).unwrap();
-    assert_eq!(Cache::repair_torn(&*data, &*area, PAGE_BYTES, Lsn(64), false).unwrap(), [PageId(5)]);
-    drop(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
-    let mut bytes = [0; 10];
-    area.read_at(0, &mut bytes).unwrap();
-    assert_eq!(bytes, *b"LSTDWRIT\x02\0");
-    assert_eq!(area.len().unwrap(), 32768 + 4 * 17 * 4096);
+fn an_area_of_an_older_format_is_used_and_written_anew() {
+    for (version, lane_slots) in [(1, 16), (2, 17)] {
+        let disk = SimDisk::new();
+        let area = disk.open("double-write", Open::CREATE).unwrap();
+        let mut header = b"LSTDWRIT\0\0\0\0\0\x10\0\0\x04\0\0\0\x10\0\0\0".to_vec();
+        header[8] = version;
+        let checksum = crc32c::crc32c(&header).to_le_bytes();
+        header.extend_from_slice(&checksum);
+        area.write_at(0, &header).unwrap();
+        area.set_len(32768 + 4 * lane_slots * 4096).unwrap();
+        area.write_at(32768 + (lane_slots - 16) * 4096, &page_image(30)).unwrap();
+        let data = disk.open("data", Open::CREATE).unwrap();
+        data.write_at(5 * 4096, &torn_image(30, 20)).unwrap();
+        assert_eq!(Cache::repair_torn(&*data, &*area, PAGE_BYTES, Lsn(64), false).unwrap(), [PageId(5)]);
+        drop(fixture(&disk, Arc::new(FakeLog::new()), Setup::default()));
+        let mut bytes = [0; 10];
+        area.read_at(0, &mut bytes).unwrap();
+        assert_eq!(bytes, *b"LSTDWRIT\x03\0");
+        assert_eq!(area.len().unwrap(), 32768 + 4 * 17 * 4096);
+    }
 }
 
 #[test]

@@ -15,7 +15,7 @@ use ledgerstone_space::OP_FILE_HEADER_FORMAT;
 use ledgerstone_testkit::EngineKit;
 use ledgerstone_txn::{Durability, Engine, LogicalUndo, Part, Txn, TxnError};
 
-const FORMAT: OpId = OpId(1024);
+pub const FORMAT: OpId = OpId(1024);
 pub const ADD: OpId = OpId(1025);
 pub const ADD_SOMEWHERE: OpId = OpId(1026);
 pub const ADD_BY_PAGE: OpId = OpId(1027);
