@@ -370,3 +370,23 @@ impl Segments {
         Ok(done)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn zeros_go_along_with_small_writes_to_places_never_written() {
+        let mut handles = Handles::default();
+        let (segment, room) = (1 << 22, 1 << 20);
+        let mut ahead = |start, end, len| handles.ahead(start, end, len, room);
+        assert_eq!(ahead(0, 4096, 4096), AHEAD_BYTES_FIRST);
+        assert_eq!(ahead(0, 4096 + AHEAD_BYTES_FIRST, 4096), 0, "the zeros are there");
+        assert_eq!(ahead(0, 8192 + AHEAD_BYTES_FIRST, 4096), 2 * AHEAD_BYTES_FIRST);
+        assert_eq!(ahead(0, 1 << 20, 1 << 19), 0, "a large write pays by itself");
+        assert_eq!(ahead(0, 1 << 20, 4096), 0, "the same block again");
+        handles.rewritten.insert(segment);
+        assert_eq!(handles.ahead(segment, segment + 4096, 4096, room), 0, "its old records are there");
+        assert_eq!(handles.ahead(2 * segment, 2 * segment + 4096, 4096, 0), 0, "no room");
+    }
+}
