@@ -98,9 +98,9 @@ impl RawDisk {
         Ok(RawDisk { shared: Arc::new(Shared::load(flat, claim, superblock)?) })
     }
 
-    /// The slot of the table (0 or 1) that could not be read when the store was opened. It was damaged, or was being
-    /// written when the power failed. The other slot had all that was ever acknowledged, and the opening has written
-    /// both anew.
+    /// The slot of the table (0 or 1) that was not whole when the store was opened, or was older than it can be. It was
+    /// damaged, or was being written when the power failed. The other slot had all that was ever acknowledged, and the
+    /// opening has written both anew.
     pub fn damaged_slot(&self) -> Option<u64> {
         self.shared.state.lock().damaged_slot
     }
@@ -183,6 +183,7 @@ fn write_format(flat: &dyn Flat, format: Format) -> Result<Superblock, DiskError
     id[8..].copy_from_slice(&random_u64().to_le_bytes());
     let superblock = Superblock::new(flat, format.extent_bytes, id)?;
     Superblock { is_finished: false, ..superblock }.write(flat)?;
+    superblock::zero_ends(flat)?;
     for generation in [1, 2] {
         slots::write(flat, &superblock, &Table { generation, ..Table::default() })?;
     }
