@@ -680,3 +680,65 @@ fn a_table_that_cannot_be_is_damaged() {
         assert!(!is_whole(&table), "{table:?}");
     }
 }
+
+/// Bytes of another store, in another place, or of an id that was flipped, with checksums that are right or not.
+#[test]
+fn what_belongs_elsewhere_is_not_believed() {
+    let (below, superblock) = with_file();
+    let after = below.snapshot();
+    let table = Table { generation: 100, ..Table::default() };
+    device_of(&after).write_at(superblock.slot_at(0), &table.encode(&[3; 16])).unwrap();
+    let raw = opened(&after).unwrap();
+    assert_eq!((raw.damaged_slot(), bytes(&raw, "f")), (Some(0), vec![7; 10_000]), "of another store");
+    let after = below.snapshot();
+    let mut slots = [vec![0; superblock.slot_bytes as usize], vec![0; superblock.slot_bytes as usize]];
+    (0..2).for_each(|no| device_of(&after).read_at(superblock.slot_at(no), &mut slots[no as usize]).unwrap());
+    (0..2).for_each(|no| device_of(&after).write_at(superblock.slot_at(no), &slots[1 - no as usize]).unwrap());
+    assert_eq!(opened(&after).err(), Some(DiskErrorKind::Damaged), "swapped");
+    let after = below.snapshot();
+    device_of(&after).write_at(20, &[superblock.id[4] ^ 1]).unwrap();
+    assert_eq!(bytes(&opened(&after).unwrap(), "f"), [7; 10_000], "another id");
+}
+
+/// What was found after a kill stays, also when the power fails next.
+#[test]
+fn what_an_opening_finds_after_a_kill_is_durable() {
+    for seed in 0..20 {
+        let (below, _) = with_file();
+        opened(&below).unwrap().open("f", Open::EXISTING).unwrap().write_at(0, &[8; 10_000]).unwrap();
+        let after = below.after_kill();
+        let raw = opened(&after).unwrap();
+        let found = bytes(&raw, "f");
+        assert_eq!(bytes(&opened(&after.after_crash(seed)).unwrap(), "f"), found);
+    }
+}
+
+#[test]
+fn an_extent_is_free_when_the_table_without_it_is_durable() {
+    let mut space = space::Space::new(2);
+    let taken = space.take(2).unwrap();
+    space.give_up(Arc::new(taken), 1, 5);
+    space.reclaim(4);
+    assert_eq!(space.free_count(), 0);
+    space.reclaim(5);
+    assert_eq!((space.free_count(), space.take(1)), (1, Some(vec![1])));
+}
+
+#[test]
+fn a_file_that_grows_after_an_opening_has_zeros() {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let other = raw.open("other", Open::CREATE_NEW).unwrap();
+    other.write_at(0, &vec![9; raw.free_bytes() as usize]).unwrap();
+    other.sync().unwrap();
+    other.set_len(0).unwrap();
+    other.sync().unwrap();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[7; 100]).unwrap();
+    file.sync().unwrap();
+    let raw = opened(&below).unwrap();
+    let file = raw.open("f", Open::EXISTING).unwrap();
+    file.set_len(EXTENT).unwrap();
+    file.sync().unwrap();
+    assert_eq!(bytes(&opened(&below).unwrap(), "f"), [vec![7; 100], vec![0; EXTENT as usize - 100]].concat());
+}
