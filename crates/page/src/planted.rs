@@ -124,10 +124,6 @@ bugs! {
     BackupOfAnotherLife "backup-of-another-life",
     /// The table of a raw store is written before what it names is durable.
     RawTableUnsynced "raw-table-unsynced",
-    /// What a killed process has written to a raw store is believed and not synced.
-    RawUnsettled "raw-unsettled",
-    /// A durable write to a raw store does not ask whether the durable table has its place.
-    RawPlaceUnasked "raw-place-unasked",
     /// An archive is anybody's.
     ArchiveOfAnybody "archive-of-anybody",
 }

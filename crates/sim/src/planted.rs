@@ -10,8 +10,6 @@ pub use ledgerstone_page::planted::Bug;
 pub fn of_raw_store(bug: Bug) -> Option<RawBug> {
     match bug {
         Bug::RawTableUnsynced => Some(RawBug::TableUnsynced),
-        Bug::RawUnsettled => Some(RawBug::Unsettled),
-        Bug::RawPlaceUnasked => Some(RawBug::PlaceUnasked),
         _ => None,
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::inode::{Body, Inode, Piece, pieces};
-use super::planted::RawBug;
 use super::shared::{Shared, lock};
 use super::table::{EXTENTS_MAX, HOLE};
 use crate::disk::DiskFile;
@@ -54,7 +53,7 @@ impl RawFile {
         }
         let in_place = {
             let body = self.inode.body.lock();
-            let is_durable = !durably || RawBug::PlaceUnasked.is_on() || body.changed_at <= self.shared.durable_seq();
+            let is_durable = !durably || body.changed_at <= self.shared.durable_seq();
             (is_durable && body.is_plain(&range, self.extent_bytes())).then(|| Arc::clone(&body.extents))
         };
         if let Some(extents) = in_place {

@@ -7,10 +7,6 @@
 pub enum RawBug {
     /// The table is written before what it names is durable (W2).
     TableUnsynced = 1,
-    /// What a killed process has written is believed and not synced (D6).
-    Unsettled,
-    /// A durable write does not ask whether the durable table has the place that it writes to (W1).
-    PlaceUnasked,
 }
 
 #[cfg(feature = "planted")]

@@ -106,9 +106,7 @@ impl Shared {
     pub fn reload(&self, superblock: Superblock) -> Result<(), DiskError> {
         let mut slots = lock(&self.committing);
         // A killed process may have written what is not durable yet (D6).
-        if !RawBug::Unsettled.is_on() {
-            self.flat.sync()?;
-        }
+        self.flat.sync()?;
         let read = slots::read(&*self.flat, &superblock)?;
         let epoch = self.epoch.load(Relaxed) + 1;
         let mut state = State { space: Space::new(superblock.extent_count), ..State::default() };
