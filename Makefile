@@ -4,8 +4,8 @@
 #   make demo                 the main job: import, TPC-B, SIGKILL, recovery, proof (under two minutes after the build)
 #   make test                 everything CI runs, bounded
 #   make crash ROUNDS=100000  simulated power failures and kills over random transactions (RAW=1: on raw stores)
-#   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes
-#   make damage ROUNDS=10000  one file damaged after a close, a kill or a power failure: told, harmless, or listed in docs/faults.md
+#   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes (RAW=1)
+#   make damage ROUNDS=10000  one file damaged after a close, a kill or a power failure: told, harmless, or listed in docs/faults.md (RAW=1: a raw store's own bytes)
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
 #   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level
 #   make soak SECONDS=600     everything at once in real files: memory, files, log, data and latencies stay bounded
@@ -76,12 +76,12 @@ crash:
 
 faults:
 	@scripts/need.sh rust
-	@scripts/one.sh "fault campaign, $(ROUNDS) rounds" $(SIM) faults --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+	@scripts/one.sh "fault campaign, $(ROUNDS) rounds" $(SIM) faults $(if $(RAW),--raw) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 	@FAULT_STEP=$(if $(QUICK),61,5) scripts/one.sh "every command under faults" cargo test --quiet -p ledgerstone-cli --test faults
 
 damage:
 	@scripts/need.sh rust
-	@scripts/one.sh "damage campaign, $(ROUNDS) rounds" $(SIM) damage --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+	@scripts/one.sh "damage campaign, $(ROUNDS) rounds" $(SIM) damage $(if $(RAW),--raw) --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
 
 media:
 	@scripts/need.sh rust

@@ -8,9 +8,9 @@
 # A step that hangs is killed at its limit, and all of them together end before TEST_LIMIT seconds (4500): the lines that
 # say what hung are worth more than a run that somebody else has to kill.
 #
-# Bounds, by environment: CRASH_ROUNDS (10000), RAW_ROUNDS (1000), FAULT_ROUNDS (3000), DAMAGE_ROUNDS (100),
-# MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200), SOAK_SECONDS (20), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2),
-# SKIP="loom fuzz ..." by name.
+# Bounds, by environment: CRASH_ROUNDS (10000), RAW_ROUNDS (1000), RAW_EVERY_ROUNDS (6), FAULT_ROUNDS (3000),
+# RAW_FAULT_ROUNDS (200), DAMAGE_ROUNDS (100), RAW_DAMAGE_ROUNDS (10), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200),
+# SOAK_SECONDS (20), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
@@ -123,8 +123,11 @@ step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:
 step loom 600 scripts/loom.sh
 step crash 900 "${sim[@]}" crash --rounds "${CRASH_ROUNDS:-10000}"
 step crash-raw 300 "${sim[@]}" crash --raw --rounds "${RAW_ROUNDS:-1000}"
+step every-write-raw 120 "${sim[@]}" crash --raw --every-write --rounds "${RAW_EVERY_ROUNDS:-6}"
 step faults 300 "${sim[@]}" faults --rounds "${FAULT_ROUNDS:-3000}"
+step faults-raw 120 "${sim[@]}" faults --raw --rounds "${RAW_FAULT_ROUNDS:-200}"
 step damage 300 "${sim[@]}" damage --rounds "${DAMAGE_ROUNDS:-100}"
+step damage-raw 120 "${sim[@]}" damage --raw --rounds "${RAW_DAMAGE_ROUNDS:-10}"
 step media 300 "${sim[@]}" media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted 600 "${sim[@]}" planted
 step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"

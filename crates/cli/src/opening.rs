@@ -194,6 +194,13 @@ pub(crate) fn open_by(options: Options, dir: &Path, output: &Output) -> anyhow::
         format!("while {} was opened{phase}: nothing is lost, and the next command recovers", dir.display())
     };
     let env = opened.map_err(|error: Error| interrupt::told(error, how_far))?;
+    if let Some(slot) = env.recovery_report().damaged_table_slot {
+        output.note(format_args!(
+            "slot {slot} of the table of names on {} was damaged, or was being written when the power failed; the \
+             other one was whole, and now both are",
+            dir.display()
+        ));
+    }
     let mut at = RollbackProgress::default();
     let mut bar = Progress::new(output);
     let waited = env.wait_rolled_back_with(|now| {

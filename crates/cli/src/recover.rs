@@ -52,6 +52,7 @@ fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::
         told["incarnation"] = report.incarnation.into();
         told["torn_pages"] = report.torn_pages.iter().map(|page| page.0).collect();
         told["damaged_control_slot"] = json!(report.damaged_control_slot);
+        told["damaged_table_slot"] = json!(report.damaged_table_slot);
         told["in_doubt_count"] = in_doubt.into();
         told["put_off_count"] = report.put_off_count.into();
         output.json(&told)?;

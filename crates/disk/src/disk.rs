@@ -48,6 +48,12 @@ pub trait Disk: Send + Sync {
 
     /// Where the disk is, for messages.
     fn describe(&self) -> String;
+
+    /// Of a disk that keeps its names in two slots: the one that was not whole when the disk was opened. `None` for all
+    /// others.
+    fn damaged_slot(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// Bytes at offsets. Reads and writes of several threads may run at the same time.

@@ -257,6 +257,10 @@ impl Disk for FaultDisk {
     fn describe(&self) -> String {
         self.inner.describe()
     }
+
+    fn damaged_slot(&self) -> Option<u64> {
+        self.inner.damaged_slot()
+    }
 }
 
 struct FaultFile {

@@ -185,6 +185,10 @@ impl Disk for FencedDisk {
     fn describe(&self) -> String {
         self.below.describe()
     }
+
+    fn damaged_slot(&self) -> Option<u64> {
+        self.below.damaged_slot()
+    }
 }
 
 struct FencedFile {

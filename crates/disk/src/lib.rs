@@ -56,7 +56,7 @@ pub use fence::Fence;
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;
 #[cfg(not(loom))]
-pub use raw::{Claim, Device, Flat, FlatFile, Format, RawDisk};
+pub use raw::{Claim, Device, Flat, FlatFile, Format, RawBug, RawDisk};
 pub use read_only::ReadOnlyDisk;
 pub use shown::{Quoted, Readable, is_obeyed, quoted};
 #[cfg(any(test, feature = "simulated"))]

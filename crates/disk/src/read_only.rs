@@ -61,6 +61,10 @@ impl Disk for ReadOnlyDisk {
     fn describe(&self) -> String {
         self.0.describe()
     }
+
+    fn damaged_slot(&self) -> Option<u64> {
+        self.0.damaged_slot()
+    }
 }
 
 struct ReadOnlyFile(Arc<dyn DiskFile>);

@@ -1,49 +1,28 @@
 //! A raw store on a real block device: a loop device, which only root can make. Without one the tests say so and prove
 //! nothing.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use ledgerstone_disk::{Device, Disk, DiskErrorKind, Format, Open, RawDisk};
+use ledgerstone_testkit::LoopDevice;
 
-/// A loop device over a file, until it is dropped.
-struct Loop {
-    path: PathBuf,
-    dir: tempfile::TempDir,
-}
+/// A device, and how it is opened.
+struct Loop(LoopDevice);
 
 impl Loop {
     fn new(bytes: u64) -> Option<Loop> {
-        let dir = tempfile::tempdir().unwrap();
-        let file = dir.path().join("image");
-        std::fs::File::create(&file).unwrap().set_len(bytes).unwrap();
-        let made = Command::new("losetup").args(["--find", "--show"]).arg(&file).output();
-        match made {
-            Ok(made) if made.status.success() => {
-                let path = String::from_utf8(made.stdout).unwrap().trim().into();
-                Some(Loop { path, dir })
-            }
-            refused => {
-                eprintln!("no loop device can be made: nothing is proved ({refused:?})");
-                None
-            }
-        }
+        LoopDevice::new(bytes).map(Loop)
     }
 
     fn open(&self) -> Result<RawDisk, DiskErrorKind> {
-        open(&self.path)
+        open(&self.0.path)
     }
 
     fn format(&self, overwrites: bool) -> Result<RawDisk, DiskErrorKind> {
-        let device = Device::open(&self.path).unwrap();
+        let device = Device::open(&self.0.path).unwrap();
         let format = Format { overwrites, ..Format::default() };
         RawDisk::open_or_format(Box::new(device), format).map_err(|error| error.kind)
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("-d").arg(&self.path).status();
     }
 }
 
@@ -101,7 +80,7 @@ fn a_device_that_is_open_is_refused_to_others() {
     let disk = device.format(false).unwrap();
     let other = || {
         let mut other = Command::new(std::env::current_exe().unwrap());
-        other.args(["--exact", "a_device_that_is_open_is_refused_to_others"]).env(VARIABLE, &device.path);
+        other.args(["--exact", "a_device_that_is_open_is_refused_to_others"]).env(VARIABLE, &device.0.path);
         other.output().unwrap().status.code()
     };
     assert_eq!((device.open().err(), other()), (Some(DiskErrorKind::Locked), Some(7)), "open");
@@ -116,13 +95,13 @@ fn a_device_that_is_open_is_refused_to_others() {
 #[test]
 fn a_file_system_is_not_written_over_and_a_mounted_one_never() {
     let Some(device) = Loop::new(64 << 20) else { return };
-    let path = device.path.to_str().unwrap();
+    let path = device.0.path.to_str().unwrap();
     if !run("mkfs.ext4", &["-q", path]) {
         eprintln!("no file system can be made: nothing is proved");
         return;
     }
     assert_eq!(device.format(false).err(), Some(DiskErrorKind::NotOurs));
-    let at = device.dir.path().join("mounted");
+    let at = device.0.dir.path().join("mounted");
     std::fs::create_dir(&at).unwrap();
     if run("mount", &[path, at.to_str().unwrap()]) {
         let refused = device.format(true).err();
@@ -133,6 +112,25 @@ fn a_file_system_is_not_written_over_and_a_mounted_one_never() {
     }
     drop(device.format(true).unwrap());
     device.open().unwrap();
+}
+
+#[test]
+fn a_write_to_a_device_that_is_only_read_is_refused() {
+    let Some(device) = Loop::new(64 << 20) else { return };
+    drop(device.format(false).unwrap());
+    let path = device.0.path.to_str().unwrap();
+    if !run("blockdev", &["--setro", path]) {
+        eprintln!("the device cannot be made one that is only read: nothing is proved");
+        return;
+    }
+    // Some systems refuse the opening, others the first write.
+    let refused = device.open().and_then(|disk| {
+        disk.open("f", Open::CREATE_NEW).map_err(|error| error.kind)?;
+        disk.sync_dir("").map_err(|error| error.kind)
+    });
+    // The device keeps that longer than its file.
+    assert!(run("blockdev", &["--setrw", path]));
+    assert!(matches!(refused, Err(DiskErrorKind::Permission | DiskErrorKind::ReadOnlyFs)), "{refused:?}");
 }
 
 #[test]

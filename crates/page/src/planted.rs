@@ -124,6 +124,8 @@ bugs! {
     RestoreNamesLost "restore-names-lost",
     /// An incremental backup goes on from the backup of another life.
     BackupOfAnotherLife "backup-of-another-life",
+    /// The table of a raw store is written before what it names is durable.
+    RawTableUnsynced "raw-table-unsynced",
     /// An archive is anybody's.
     ArchiveOfAnybody "archive-of-anybody",
 }

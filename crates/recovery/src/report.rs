@@ -18,6 +18,9 @@ pub struct RecoveryReport {
     /// The slot of the control file that could not be read: it was damaged, or was being written when the power failed.
     /// It is whole again if the environment was opened for writing.
     pub damaged_control_slot: Option<u64>,
+    /// On a block device: the slot of its table of names that was not whole, for one of the same reasons. The opening
+    /// has made both whole.
+    pub damaged_table_slot: Option<u64>,
     /// Records read by the analysis.
     pub record_count: u64,
     /// Commit records among them.

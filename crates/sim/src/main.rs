@@ -34,12 +34,12 @@ enum Command {
     /// Random transactions, power failures and kills at any write, recovery, and a comparison with a model.
     Crash(CrashArgs),
     /// Random transactions on a disk that fails, lies or stores other bytes at one call, and a comparison with a model.
-    Faults(FaultArgs),
+    Faults(RawFaultArgs),
     /// Backups beside random transactions and power failures; restores to a moment and repairs, and a comparison with a
     /// model.
     Media(FaultArgs),
     /// One file damaged after a close, a kill or a power failure, and what opening, reading and restoring say of it.
-    Damage(FaultArgs),
+    Damage(RawFaultArgs),
     /// One log over several power failures and kills, and what a recovery reads of its end.
     LogEnd(FaultArgs),
     /// What the isolation levels promise to concurrent random transactions, simulated and on real threads.
@@ -79,7 +79,8 @@ struct CrashArgs {
     /// Run this seed alone, in this process.
     #[arg(long)]
     one_seed: Option<u64>,
-    /// With `--one-seed`: end the first life at every change that it makes, one after the other.
+    /// End the first life of each round at every change that it makes, one after the other. Without `--one-seed`, at
+    /// each of the first 40.
     #[arg(long)]
     every_write: bool,
     /// With `--one-seed`: tell what happens.
@@ -110,6 +111,15 @@ struct FaultArgs {
     /// Worker processes; one for each processor if not given.
     #[arg(long)]
     workers: Option<u64>,
+}
+
+#[derive(Args)]
+struct RawFaultArgs {
+    #[command(flatten)]
+    all: FaultArgs,
+    /// Each environment lives in a raw store, and the device below it is what is harmed.
+    #[arg(long)]
+    raw: bool,
 }
 
 #[derive(Args)]
@@ -190,6 +200,8 @@ struct WorkerArgs {
     #[arg(long)]
     raw: bool,
     #[arg(long)]
+    every_write: bool,
+    #[arg(long)]
     planted: Option<String>,
     #[arg(long)]
     first: u64,
@@ -210,7 +222,7 @@ fn main() -> ExitCode {
         Command::Media(args) => media(&args),
         Command::Damage(args) => damage(&args),
         Command::LogEnd(args) => {
-            campaign("log-end", &args, &[("power failures", "crashes"), ("kills", "kills")], log_end::run)
+            campaign("log-end", false, &args, &[("power failures", "crashes"), ("kills", "kills")], log_end::run)
         }
         Command::Histories(args) => histories(args),
         Command::Soak(args) => run_soak(&args),
@@ -226,6 +238,9 @@ fn main() -> ExitCode {
         }
     }
 }
+
+/// Rounds that end a life at every change are as long as that. Few lives have more, and those go on alike.
+const CHANGES_MAX: u64 = 40;
 
 fn plant(name: Option<&str>) -> anyhow::Result<()> {
     name.map_or(Ok(()), |name| planted::plant(name).map_err(anyhow::Error::msg))
@@ -270,7 +285,7 @@ fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     let wishes = wishes(args.clients, &args.without, args.page_locks, args.raw);
     if let Some(seed) = args.one_seed {
         return Ok(if args.every_write {
-            every_write(seed, args.raw)
+            one_every_write(seed, args.raw)
         } else {
             one_crash(seed, wishes, args.verbose, args.shrink)
         });
@@ -290,12 +305,16 @@ fn crash(args: CrashArgs) -> anyhow::Result<bool> {
     if args.raw {
         arguments.push("--raw".to_owned());
     }
+    if args.every_write {
+        arguments.push("--every-write".to_owned());
+    }
     if let Some(name) = &args.planted {
         arguments.extend(["--planted".to_owned(), name.clone()]);
     }
     let start = Instant::now();
     let tally = run_workers(&arguments, args.seed, args.rounds, workers, args.failures_max, progress(args.rounds))?;
-    print_failures(if args.raw { "crash --raw" } else { "crash" }, &tally);
+    let raw = if args.raw { " --raw" } else { "" };
+    print_failures(&format!("crash{raw}{}", if args.every_write { " --every-write" } else { "" }), &tally);
     println!("{}", tally.counters);
     println!(
         "crash: {} rounds from seed {} with {} power failures and {} kills ({} in recoveries) in {:.0} s, {} failed{}",
@@ -319,10 +338,13 @@ fn seeds_of(tally: &Tally) -> String {
     format!(": seeds {}", seeds.join(", "))
 }
 
-fn every_write(seed: u64, is_raw: bool) -> bool {
+fn plan_of_every_write(seed: u64, is_raw: bool) -> Plan {
+    Plan::new(seed, Wishes { no_space_trouble: true, is_raw, ..Wishes::default() })
+}
+
+fn one_every_write(seed: u64, is_raw: bool) -> bool {
     round::collect_panics();
-    let plan = Plan::new(seed, Wishes { no_space_trouble: true, is_raw, ..Wishes::default() });
-    match round::run_every_write(plan, 3, &mut Prepared::default()) {
+    match round::run_every_write(plan_of_every_write(seed, is_raw), 3, &mut Prepared::default()) {
         Ok(counters) => {
             println!("{counters}");
             println!(
@@ -375,26 +397,26 @@ fn print_failure(failure: &Failure) {
     }
 }
 
-fn fault_round(seed: u64, prepared: &mut Prepared) -> Result<Counters, Vec<String>> {
-    let plan = FaultPlan::new(seed);
+fn fault_round(seed: u64, is_raw: bool, prepared: &mut Prepared) -> Result<Counters, Vec<String>> {
+    let plan = FaultPlan::new(seed, is_raw);
     faults::run(&plan, prepared).map_err(|lines| {
         let where_ = if plan.in_open { "from the opening on" } else { "after the opening" };
         [vec![format!("{:?}, counted {where_}; ended by {:?}", plan.fault, plan.ending)], lines].concat()
     })
 }
 
-fn find_faults(args: &FaultArgs) -> anyhow::Result<bool> {
+fn find_faults(args: &RawFaultArgs) -> anyhow::Result<bool> {
     let mut prepared = Prepared::default();
     let counted = [("faults met", "faults_met"), ("stalls", "stalls"), ("times damage found", "damage_found")];
-    campaign("faults", args, &counted, |seed| fault_round(seed, &mut prepared))
+    campaign("faults", args.raw, &args.all, &counted, |seed| fault_round(seed, args.raw, &mut prepared))
 }
 
 fn media(args: &FaultArgs) -> anyhow::Result<bool> {
     let counted = [("backups", "backups"), ("restores", "restores"), ("pages repaired", "repaired_pages")];
-    campaign("media", args, &counted, ledgerstone_sim::media::run)
+    campaign("media", false, args, &counted, ledgerstone_sim::media::run)
 }
 
-fn damage(args: &FaultArgs) -> anyhow::Result<bool> {
+fn damage(args: &RawFaultArgs) -> anyhow::Result<bool> {
     let counted = [
         ("damages", "rounds_of_damage"),
         ("detected", "detected"),
@@ -406,12 +428,17 @@ fn damage(args: &FaultArgs) -> anyhow::Result<bool> {
         ("shorter and told", "told_shorter"),
         ("without the newest", "excused_newest"),
     ];
-    campaign("damage", args, &counted, ledgerstone_sim::damage::run)
+    campaign("damage", args.raw, &args.all, &counted, damage_round(args.raw))
+}
+
+fn damage_round(is_raw: bool) -> fn(u64) -> Result<Counters, Vec<String>> {
+    if is_raw { ledgerstone_sim::damage::raw::run } else { ledgerstone_sim::damage::run }
 }
 
 /// Runs one seed here, or many in workers that are told which harness by its name; `counted` goes into the last line.
 fn campaign(
     name: &str,
+    is_raw: bool,
     args: &FaultArgs,
     counted: &[(&str, &str)],
     mut round: impl FnMut(u64) -> Result<Counters, Vec<String>>,
@@ -429,8 +456,9 @@ fn campaign(
     let workers = worker_count(args.workers);
     println!("{name}: {} rounds from seed {} on {workers} processes", args.rounds, args.seed);
     let start = Instant::now();
-    let tally = run_workers(&[format!("--{name}")], args.seed, args.rounds, workers, 3, progress(args.rounds))?;
-    print_failures(name, &tally);
+    let arguments = [vec![format!("--{name}")], is_raw.then(|| "--raw".to_owned()).into_iter().collect()].concat();
+    let tally = run_workers(&arguments, args.seed, args.rounds, workers, 3, progress(args.rounds))?;
+    print_failures(if is_raw { format!("{name} --raw") } else { name.to_owned() }.as_str(), &tally);
     println!("{}", tally.counters);
     let counts = counted.iter().map(|(what, counter)| format!(", {} {what}", tally.counters.get(counter)));
     println!(
@@ -583,6 +611,9 @@ fn find_planted(args: &PlantedArgs) -> anyhow::Result<bool> {
             if harness != "crash" {
                 arguments.push(format!("--{harness}"));
             }
+            if planted::of_raw_store(bug).is_some() {
+                arguments.push("--raw".to_owned());
+            }
             let more = run_workers(&arguments, args.seed, args.rounds, workers, 1, |_| {})?;
             tally.counters.merge(&more.counters);
             tally.failures = more.failures;
@@ -629,7 +660,7 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
         return Ok(true);
     }
     if args.damage {
-        work(share, ledgerstone_sim::damage::run);
+        work(share, damage_round(args.raw));
         return Ok(true);
     }
     if args.log_end {
@@ -638,7 +669,19 @@ fn worker(args: &WorkerArgs) -> anyhow::Result<bool> {
     }
     let mut prepared = Prepared::default();
     if args.faults {
-        work(share, |seed| fault_round(seed, &mut prepared));
+        work(share, |seed| fault_round(seed, args.raw, &mut prepared));
+        return Ok(true);
+    }
+    if args.every_write {
+        work(share, |seed| {
+            let plan = plan_of_every_write(seed, args.raw);
+            let all = round::run_first_writes(plan, CHANGES_MAX, 1, &mut prepared);
+            let all = all.map_err(|failure| failure.lines)?;
+            let mut counters = Counters::default();
+            ["crashes", "kills", "judged"].iter().for_each(|name| counters.add(name, all.get(name)));
+            counters.add("rounds", 1);
+            Ok(counters)
+        });
         return Ok(true);
     }
     let wishes = wishes(args.clients, &args.without, args.page_locks, args.raw);

@@ -2,7 +2,17 @@
 //!
 //! They are compiled in with the feature `planted` only, and one at a time is on, for the whole process.
 
+use ledgerstone_disk::RawBug;
 pub use ledgerstone_page::planted::Bug;
+
+/// The bug of the raw store that this one is. Only rounds on raw stores can find it.
+#[must_use]
+pub fn of_raw_store(bug: Bug) -> Option<RawBug> {
+    match bug {
+        Bug::RawTableUnsynced => Some(RawBug::TableUnsynced),
+        _ => None,
+    }
+}
 
 /// Switches one on.
 ///
@@ -19,6 +29,7 @@ pub fn plant(name: &str) -> Result<(), String> {
 #[cfg(feature = "planted")]
 fn switch_on(bug: Bug) -> Result<(), String> {
     ledgerstone_page::planted::set(Some(bug));
+    RawBug::plant(of_raw_store(bug));
     Ok(())
 }
 

@@ -4,6 +4,8 @@
 //! layers want less of that, and sizes so small that their limits are met. This crate is not published.
 #![forbid(unsafe_code)]
 
+mod loop_device;
+
 use std::sync::Arc;
 
 use ledgerstone_buffer::{BufferError, Cache, CacheConfig, Policy};
@@ -13,6 +15,8 @@ use ledgerstone_log::{Log, LogConfig, LogError};
 use ledgerstone_op::Registry;
 use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
+
+pub use loop_device::LoopDevice;
 
 /// Bytes of memory that a frame takes beside its page, at most.
 const FRAME_BYTES: u64 = 200;

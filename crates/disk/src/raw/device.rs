@@ -97,6 +97,10 @@ impl Flat for Device {
         let claimed: Result<File, _> =
             retry(|| options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(&self.path));
         match claimed {
+            // Another device has got the name since this one was opened.
+            Ok(file) if file.metadata().map_or(true, |there| there.rdev() != self.number) => {
+                Err(DiskError::new(self.file.name(), "open", DiskErrorKind::NotFound))
+            }
             Ok(file) => Ok(Some(Box::new(file))),
             Err(libc::EBUSY) => {
                 let kind = if self.is_mounted() { DiskErrorKind::InUse } else { DiskErrorKind::Locked };

@@ -5,12 +5,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::inode::{Body, Inode, Piece, pieces};
 use super::shared::{Shared, lock};
-use super::table::HOLE;
+use super::table::{EXTENTS_MAX, HOLE};
 use crate::disk::DiskFile;
 use crate::error::{DiskError, DiskErrorKind};
-
-/// More extents than this a file cannot have, so that a list of them stays within memory.
-const EXTENTS_MAX: u64 = 1 << 26;
 
 pub(super) struct RawFile {
     pub shared: Arc<Shared>,
@@ -73,7 +70,7 @@ impl RawFile {
         for (at, len) in self.shared.joined(extents, offset..end) {
             let piece = &bytes[done..done + len as usize];
             match durably {
-                true => self.shared.flat.write_durable_at(at, piece)?,
+                true => self.shared.write_durable_at(at, piece)?,
                 false => self.shared.flat.write_at(at, piece)?,
             }
             done += piece.len();

@@ -16,12 +16,14 @@
 //! | `inode` | the bytes of a file, and which of them were written (R1 to R4) |
 //! | `shared` | names, and the commit of the table (W1 to W5) |
 //! | `file` | reads and writes |
+//! | `planted` | bugs that the crash harness must find |
 
 mod device;
 mod file;
 mod flat;
 mod inode;
 mod names;
+mod planted;
 mod shared;
 mod slots;
 mod space;
@@ -46,6 +48,7 @@ use crate::error::{DiskError, DiskErrorKind};
 
 pub use device::Device;
 pub use flat::{Claim, Flat, FlatFile};
+pub use planted::RawBug;
 
 /// The files of a raw store. Clones are the same store.
 ///
@@ -96,13 +99,6 @@ impl RawDisk {
             found => found?,
         };
         Ok(RawDisk { shared: Arc::new(Shared::load(flat, claim, superblock)?) })
-    }
-
-    /// The slot of the table (0 or 1) that could not be read when the store was opened. It was damaged, or was being
-    /// written when the power failed. The other slot had all that was ever acknowledged, and the opening has written
-    /// both anew.
-    pub fn damaged_slot(&self) -> Option<u64> {
-        self.shared.state.lock().damaged_slot
     }
 
     /// Bytes of extents that no file has.
@@ -183,6 +179,7 @@ fn write_format(flat: &dyn Flat, format: Format) -> Result<Superblock, DiskError
     id[8..].copy_from_slice(&random_u64().to_le_bytes());
     let superblock = Superblock::new(flat, format.extent_bytes, id)?;
     Superblock { is_finished: false, ..superblock }.write(flat)?;
+    superblock::zero_ends(flat)?;
     for generation in [1, 2] {
         slots::write(flat, &superblock, &Table { generation, ..Table::default() })?;
     }
@@ -327,6 +324,10 @@ impl Disk for RawDisk {
 
     fn describe(&self) -> String {
         self.shared.flat.name().to_owned()
+    }
+
+    fn damaged_slot(&self) -> Option<u64> {
+        self.shared.state.lock().damaged_slot
     }
 }
 

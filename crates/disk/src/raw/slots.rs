@@ -10,31 +10,37 @@ use super::table::Table;
 use crate::aligned::AlignedBuf;
 use crate::error::{DiskError, DiskErrorKind};
 
+/// Nobody counts so far, so a number beyond it was not written by us.
+const GENERATION_MAX: u64 = 1 << 62;
+
 /// What the slots say.
 pub(super) struct Read {
     pub table: Table,
     /// Both slots say the same, so that either will do.
     pub is_pair: bool,
-    /// The one that cannot be read.
+    /// The one that is not whole, or is older than a crash leaves it.
     pub damaged_slot: Option<u64>,
 }
 
 /// Reads the newest table.
 ///
 /// # Errors
-/// `Damaged` if no slot is whole, or a failure of the device.
+/// `Damaged` if no slot is whole, or a failure of the device that leaves none.
 pub(super) fn read(flat: &dyn Flat, superblock: &Superblock) -> Result<Read, DiskError> {
-    let [first, second] = [read_slot(flat, superblock, 0)?, read_slot(flat, superblock, 1)?];
-    match (first, second) {
-        (Some(first), Some(second)) => {
+    let found = [0, 1].map(|slot| read_slot(flat, superblock, slot));
+    match found {
+        [Ok(Some(first)), Ok(Some(second))] => {
             let is_newer = first.generation > second.generation;
             let (newest, other) = if is_newer { (first, second) } else { (second, first) };
-            let is_pair = newest.generation.is_multiple_of(2) && other.generation + 1 == newest.generation;
-            Ok(Read { table: newest, is_pair, damaged_slot: None })
+            let follows = other.generation + 1 == newest.generation;
+            let damaged_slot = (!follows).then_some(other.generation % 2);
+            Ok(Read { is_pair: follows && newest.generation.is_multiple_of(2), table: newest, damaged_slot })
         }
-        (Some(table), None) => Ok(Read { table, is_pair: false, damaged_slot: Some(1) }),
-        (None, Some(table)) => Ok(Read { table, is_pair: false, damaged_slot: Some(0) }),
-        (None, None) => Err(DiskError::new(flat.name(), "read the table", DiskErrorKind::Damaged)),
+        // A slot that the device cannot read is as good as a damaged one.
+        [Ok(Some(table)), _] => Ok(Read { table, is_pair: false, damaged_slot: Some(1) }),
+        [_, Ok(Some(table))] => Ok(Read { table, is_pair: false, damaged_slot: Some(0) }),
+        [Err(error), _] | [_, Err(error)] => Err(error),
+        [Ok(None), Ok(None)] => Err(DiskError::new(flat.name(), "read the table", DiskErrorKind::Damaged)),
     }
 }
 
@@ -46,7 +52,7 @@ fn read_slot(flat: &dyn Flat, superblock: &Superblock, slot: u64) -> Result<Opti
     let mut bytes = AlignedBuf::new(len.next_multiple_of(BLOCK_BYTES) as usize);
     flat.read_at(at, &mut bytes)?;
     let table = Table::decode(&bytes, superblock);
-    Ok(table.filter(|table| table.generation > 0 && table.generation % 2 == slot))
+    Ok(table.filter(|table| (1..GENERATION_MAX).contains(&table.generation) && table.generation % 2 == slot))
 }
 
 /// Writes a table to the slot of its generation, durably.

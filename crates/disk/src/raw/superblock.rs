@@ -72,7 +72,7 @@ impl Superblock {
         if !extent_bytes.is_power_of_two() || !(BLOCK_BYTES..=1 << 30).contains(&extent_bytes) {
             return Err(refuse());
         }
-        let slot_bytes = (NAMES_BYTES + RUNS_BYTES * (device_bytes / extent_bytes)).next_multiple_of(BLOCK_BYTES);
+        let slot_bytes = slot_bytes(device_bytes, extent_bytes);
         let data_start = (2 * BLOCK_BYTES + 2 * slot_bytes).next_multiple_of(extent_bytes.min(1 << 20));
         let extent_count = device_bytes.saturating_sub(data_start) / extent_bytes;
         if !(EXTENTS_MIN..u64::from(u32::MAX)).contains(&extent_count) {
@@ -118,30 +118,44 @@ impl Superblock {
     ///
     /// # Errors
     /// `NotOurs` if there is something else on it. `Damaged` if both copies are, or the device is smaller than it was.
-    /// `NewerFormat`, or a failure of the device.
+    /// `NewerFormat`, or a failure of the device that leaves no whole copy.
     pub fn find(flat: &dyn Flat) -> Result<Found, DiskError> {
         let fail = |kind| DiskError::new(flat.name(), "open", kind);
         let device_bytes = flat.len()?;
         if device_bytes < 2 * BLOCK_BYTES {
             return Err(fail(DiskErrorKind::OutOfRange));
         }
-        let mut both = AlignedBuf::new(2 * BLOCK_BYTES as usize);
-        flat.read_at(0, &mut both)?;
-        let copies = [Block::decode(&both[..BLOCK_BYTES as usize]), Block::decode(&both[BLOCK_BYTES as usize..])];
+        let mut blocks = [AlignedBuf::new(BLOCK_BYTES as usize), AlignedBuf::new(BLOCK_BYTES as usize)];
+        let mut unreadable = None;
+        let copies = [0, 1].map(|copy| match flat.read_at(copy as u64 * BLOCK_BYTES, &mut blocks[copy]) {
+            Ok(()) => Block::decode(&blocks[copy]),
+            Err(error) => {
+                unreadable = Some(error);
+                Block::Unreadable
+            }
+        });
         if copies.contains(&Block::Newer) {
             return Err(fail(DiskErrorKind::NewerFormat));
         }
+        let ours = |superblock: Superblock, is_pair| match superblock.end() > device_bytes {
+            true => Err(fail(DiskErrorKind::Damaged)),
+            false => Ok(Found::Ours { superblock, is_pair }),
+        };
         match (copies[0], copies[1]) {
-            // Formatting begins at the first copy and ends there, so the first one knows, and only that one.
-            (Block::Whole(first), _) if !first.is_finished => return Ok(Found::Unfinished),
-            (Block::Whole(superblock), other) | (other, Block::Whole(superblock)) if superblock.is_finished => {
-                return match superblock.end() > device_bytes {
-                    true => Err(fail(DiskErrorKind::Damaged)),
-                    false => Ok(Found::Ours { superblock, is_pair: other == Block::Whole(superblock) }),
-                };
+            // Formatting begins at the first copy and ends there, so the first one knows: unless the second one was
+            // finished by the same formatting, so that the write of the first was lost.
+            (Block::Whole(first), Block::Whole(second)) if !first.is_finished && second.is_end_of(&first) => {
+                return ours(second, false);
             }
+            (Block::Whole(first), _) if !first.is_finished => return Ok(Found::Unfinished),
+            (Block::Whole(first), second) => return ours(first, second == copies[0]),
+            // Somebody who knows nothing of us has written there since, as `fdisk` does.
+            (Block::Other, Block::Whole(second)) if !second.may_have_been(&blocks[0]) => {
+                return Err(fail(DiskErrorKind::NotOurs));
+            }
+            (_, Block::Whole(second)) if second.is_finished => return ours(second, false),
             (Block::Other, Block::Other) => {}
-            _ => return Err(fail(DiskErrorKind::Damaged)),
+            _ => return Err(unreadable.unwrap_or_else(|| fail(DiskErrorKind::Damaged))),
         }
         let look = LOOK_BYTES.min(device_bytes);
         for at in [0, device_bytes - look] {
@@ -161,6 +175,8 @@ enum Block {
     Whole(Superblock),
     Newer,
     Damaged,
+    /// The device cannot read it.
+    Unreadable,
     /// Not a superblock of ours.
     Other,
 }
@@ -175,8 +191,10 @@ impl Block {
         if small(8) != crc32c::crc32c(&block[CHECKED_FROM..USED_BYTES]) {
             return Block::Damaged;
         }
-        if small(12) > VERSION {
-            return Block::Newer;
+        match small(12) {
+            VERSION => {}
+            0 => return Block::Damaged,
+            _ => return Block::Newer,
         }
         let found = Superblock {
             id: block[16..32].try_into().expect("16 bytes"),
@@ -200,6 +218,16 @@ impl Superblock {
         self.data_start + self.extent_count * self.extent_bytes
     }
 
+    /// Whether the formatting that began with `unfinished` ended with this one.
+    fn is_end_of(&self, unfinished: &Superblock) -> bool {
+        *self == Superblock { is_finished: true, ..*unfinished }
+    }
+
+    /// Whether damage can have made a block of this superblock: it lost everything, or has the random id still.
+    fn may_have_been(&self, block: &[u8]) -> bool {
+        block[16..32] == self.id || block.iter().all(|byte| *byte == 0)
+    }
+
     /// Nothing may be computed from numbers that cannot be, whatever the checksum says.
     fn is_possible(&self) -> bool {
         let is_aligned = |bytes: u64| bytes.is_multiple_of(BLOCK_BYTES) && bytes < 1 << 60;
@@ -207,9 +235,25 @@ impl Superblock {
         self.extent_bytes.is_power_of_two()
             && [self.extent_bytes, self.slot_bytes, self.data_start].into_iter().all(is_aligned)
             && self.extent_bytes <= 1 << 30
-            && self.slot_bytes >= NAMES_BYTES + RUNS_BYTES * self.extent_count
-            && self.data_start >= 2 * BLOCK_BYTES + 2 * self.slot_bytes
             && self.extent_count < u64::from(u32::MAX)
+            && self.slot_bytes >= NAMES_BYTES + RUNS_BYTES * self.extent_count
+            && self.slot_bytes <= slot_bytes(self.device_bytes, self.extent_bytes)
+            && self.data_start >= 2 * BLOCK_BYTES + 2 * self.slot_bytes
             && end.is_some_and(|end| end <= self.device_bytes)
     }
+}
+
+/// Of the two slots, each. Rounded down, the extents of the whole device are more than can be used.
+fn slot_bytes(device_bytes: u64, extent_bytes: u64) -> u64 {
+    (NAMES_BYTES + RUNS_BYTES * (device_bytes / extent_bytes)).next_multiple_of(BLOCK_BYTES)
+}
+
+/// Has both ends of a device read as zero, but for the superblocks. Whoever looks for a file system, a volume or a
+/// partition table finds none.
+pub(super) fn zero_ends(flat: &dyn Flat) -> Result<(), DiskError> {
+    let device_bytes = flat.len()?;
+    let first_end = LOOK_BYTES.min(device_bytes);
+    flat.zero(2 * BLOCK_BYTES, first_end - 2 * BLOCK_BYTES)?;
+    let last = first_end.max(device_bytes - first_end);
+    flat.zero(last, device_bytes - last)
 }

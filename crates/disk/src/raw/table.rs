@@ -2,6 +2,7 @@
 //!
 //! Pure: bytes to values and back. Whatever a checksum lets through is checked again here.
 
+use super::names::dir_of;
 use super::superblock::{BLOCK_BYTES, Superblock};
 use crate::aligned::AlignedBuf;
 
@@ -13,6 +14,9 @@ const RUN_BYTES: usize = 8;
 const DIRECTORY: u8 = 0;
 const FILE: u8 = 1;
 const NAME_BYTES_MAX: usize = 1024;
+
+/// More extents than this a file cannot have, so that a list of them stays within memory.
+pub(super) const EXTENTS_MAX: u64 = 1 << 26;
 
 /// An extent of a file that takes no space and reads as zero.
 pub(super) const HOLE: u32 = u32::MAX;
@@ -108,7 +112,7 @@ impl Table {
             let (run_count, len) = (small(rest, 4)? as usize, number(rest, 8)?);
             let runs_end = ENTRY_BYTES.checked_add(run_count.checked_mul(RUN_BYTES)?)?;
             let path = std::str::from_utf8(rest.get(runs_end..runs_end.checked_add(name_bytes)?)?).ok()?.to_owned();
-            if !is_possible_path(&path) {
+            if !is_possible_path(&path) || len.div_ceil(superblock.extent_bytes) > EXTENTS_MAX {
                 return None;
             }
             let mut extents = Vec::new();
@@ -132,7 +136,17 @@ impl Table {
             }
             rest = rest.get(runs_end + name_bytes.next_multiple_of(8)..)?;
         }
-        rest.is_empty().then_some(table)
+        (rest.is_empty() && table.is_a_tree()).then_some(table)
+    }
+
+    /// Whether each name is there once, and in a directory.
+    fn is_a_tree(&self) -> bool {
+        let mut dirs: Vec<&str> = self.dirs.iter().map(String::as_str).collect();
+        dirs.sort_unstable();
+        let mut names: Vec<&str> = self.files.iter().map(|file| file.path.as_str()).chain(dirs.clone()).collect();
+        names.sort_unstable();
+        names.is_sorted_by(|one, next| one < next)
+            && names.iter().map(|name| dir_of(name)).all(|dir| dir.is_empty() || dirs.binary_search(&dir).is_ok())
     }
 }
 

@@ -6,7 +6,7 @@ use ledgerstone_disk::{Disk, DiskError, DiskFile, FlatFile, Format, Open, RawDis
 use ledgerstone_region::Mutex;
 
 /// The file that is the device.
-const DEVICE: &str = "device";
+pub(crate) const DEVICE: &str = "device";
 const DEVICE_BYTES: u64 = 48 << 20;
 /// Small, so that files have many and give them up often.
 const EXTENT_BYTES: u64 = 16 << 10;
@@ -58,6 +58,11 @@ impl Ground {
         *self.ballast.lock() = Some(file);
         Ok(())
     }
+}
+
+/// What an environment on a disk stands on: the disk itself, or the raw store in its file.
+pub(crate) fn over(disk: Arc<dyn Disk>, is_raw: bool, creates: bool) -> Result<Arc<dyn Disk>, DiskError> {
+    Ok(if is_raw { Arc::new(open_raw(&*disk, creates)?) } else { disk })
 }
 
 /// The raw store in the file of a disk.

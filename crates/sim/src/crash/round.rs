@@ -135,7 +135,20 @@ pub fn run(plan: &Plan, prepared: &mut Prepared, talk: Talk) -> Result<Counters,
 ///
 /// # Errors
 /// As [`run`]; the last line says where the life ended.
-pub fn run_every_write(mut plan: Plan, survivals: u64, prepared: &mut Prepared) -> Result<Counters, Failure> {
+pub fn run_every_write(plan: Plan, survivals: u64, prepared: &mut Prepared) -> Result<Counters, Failure> {
+    run_first_writes(plan, u64::MAX, survivals, prepared)
+}
+
+/// The same for at most so many changes, from the first one on.
+///
+/// # Errors
+/// As [`run_every_write`].
+pub fn run_first_writes(
+    mut plan: Plan,
+    changes_max: u64,
+    survivals: u64,
+    prepared: &mut Prepared,
+) -> Result<Counters, Failure> {
     let (seed, mut counters) = (plan.seed, Counters::default());
     let last = plan.lives.pop();
     plan.lives.truncate(1);
@@ -145,7 +158,7 @@ pub fn run_every_write(mut plan: Plan, survivals: u64, prepared: &mut Prepared) 
     let in_creation = plan.start == Start::Nothing;
     plan.lives[0].crash_in_open = None;
     let looks = plan.lives.last().cloned();
-    for n in 1.. {
+    for n in 1..=changes_max {
         let mut ends = 0;
         let endings = [Ending::PowerLoss, Ending::Kill { bytes: u64::MAX }, Ending::Kill { bytes: 4096 }];
         for (ending, survival) in endings.into_iter().flat_map(|ending| (0..survivals).map(move |no| (ending, no))) {

@@ -17,6 +17,8 @@
 //! What cannot be detected is listed in `docs/faults.md`, and here as `Excuse`: each says how much may be missing.
 //! Whatever is excused is counted under its name.
 
+pub mod raw;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -24,6 +26,7 @@ use ledgerstone::{ArchiveDirectory, Backup, BackupOptions, Environment, Error, I
 use ledgerstone_disk::{Disk, Open, SimDisk};
 
 use crate::counters::Counters;
+use crate::crash::ground::{blank, over};
 use crate::faults::round::simulate;
 use ledgerstone_region::Random;
 
@@ -132,7 +135,7 @@ impl Life {
 pub fn run(seed: u64) -> Result<Counters, Vec<String>> {
     let mut random = Random::new(seed);
     let mut counters = Counters::default();
-    let life = live(&mut random)?;
+    let life = live(&mut random, false)?;
     // Most of the work is the life: more than one damage of each.
     for _ in 0..8 {
         let schedule = random.number();
@@ -216,14 +219,16 @@ fn options() -> ledgerstone::Options {
         .transaction_count_max(16)
 }
 
-fn live(random: &mut Random) -> Result<Life, Vec<String>> {
-    let disks = [SimDisk::new(), SimDisk::new(), SimDisk::new()];
+fn live(random: &mut Random, is_raw: bool) -> Result<Life, Vec<String>> {
+    let blank = blank(is_raw).map_err(|error| vec![format!("a new disk: {error}")])?;
+    let disks = [blank, SimDisk::new(), SimDisk::new()];
     let end = random.pick(&[End::Closed, End::Killed, End::PowerLost]);
     let (schedule, commits) = (random.number(), random.between(20, 120));
     let (early, backup_at) = (random.below(commits), random.below(commits));
     let mut own = random.fork();
     let done = simulate(schedule, &disks[0].clone(), || -> Result<Life, Error> {
-        let env = options().archive_on(Arc::new(disks[2].clone())).open_on(Arc::new(disks[0].clone()))?;
+        let env = options().archive_on(Arc::new(disks[2].clone()));
+        let env = env.open_on(over(Arc::new(disks[0].clone()), is_raw, true)?)?;
         let mut states = vec![State::new()];
         env.transact(|txn| {
             TABLES.iter().try_for_each(|name| txn.create_table(name).map(drop))?;
@@ -363,7 +368,7 @@ fn judge_environment(
         FEEDS if matches!(kind, Kind::OldBlock | Kind::OldFile) => Excuse::FeedElsewhere,
         _ => Excuse::None,
     };
-    let found = simulate(schedule, damaged, || look(damaged))?;
+    let found = simulate(schedule, damaged, || look(damaged, false))?;
     let error = match found {
         Ok((state, shown)) => {
             let mut is_feed_elsewhere = false;
@@ -390,7 +395,7 @@ fn judge_environment(
             if excuse == Excuse::OldPage && !is_all {
                 return Ok(());
             }
-            return go_on(damaged, state, schedule);
+            return go_on(damaged, false, state, schedule);
         }
         Err(error) => error,
     };
@@ -401,7 +406,7 @@ fn judge_environment(
         counters.add("detected_late", 1);
         return Ok(());
     }
-    let mended = simulate(schedule, damaged, || look(damaged))?;
+    let mended = simulate(schedule, damaged, || look(damaged, false))?;
     match mended {
         Ok((state, shown)) if Some(&state) == life.states.last() => {
             let shown = shown.map_err(|error| vec![format!("put back, and the feed refused: {error}")])?;
@@ -413,9 +418,9 @@ fn judge_environment(
 }
 
 /// X3. Commits, loses the power, and looks again.
-fn go_on(disk: &SimDisk, mut state: State, schedule: u64) -> Result<(), Vec<String>> {
+fn go_on(disk: &SimDisk, is_raw: bool, mut state: State, schedule: u64) -> Result<(), Vec<String>> {
     let added = simulate(schedule, disk, || -> Result<SimDisk, Error> {
-        let env = options().open_on(Arc::new(disk.clone()))?;
+        let env = options().open_on(over(Arc::new(disk.clone()), is_raw, false)?)?;
         for no in 0..20u64 {
             env.transact(|txn| txn.bytes_or_create(TABLES[0])?.put(&no.to_be_bytes(), &[7; 400]))?;
         }
@@ -424,7 +429,7 @@ fn go_on(disk: &SimDisk, mut state: State, schedule: u64) -> Result<(), Vec<Stri
     let records = state.entry(TABLES[0].into()).or_default();
     (0..20u64).for_each(|no| drop(records.insert(no.to_be_bytes().to_vec(), vec![7; 400])));
     let after = added.map_err(|error| vec![format!("going on: {error}")])?;
-    match simulate(schedule, &after, || look(&after))? {
+    match simulate(schedule, &after, || look(&after, is_raw))? {
         Ok((found, _)) if found == state => Ok(()),
         Ok(_) => Err(vec!["commits after the damage were lost".into()]),
         Err(error) => Err(vec![format!("after the damage, commits and a power loss: {error}")]),
@@ -476,7 +481,7 @@ fn restore(
         };
         let report = set.restore_on(Arc::new(target.clone()), RestoreTo::End, &logs, |_| ())?;
         let left_out = report.left_out.first().map(|left| format!("{}: {}", left.what, left.why));
-        Ok((look(&target)?.0, left_out))
+        Ok((look(&target, false)?.0, left_out))
     })
 }
 
@@ -510,8 +515,8 @@ type Keys = BTreeSet<(String, Vec<u8>)>;
 
 /// Opens, reads all, and verifies. Also what the feed shows: not what is in the way of the others need be in its way.
 #[allow(clippy::type_complexity)] // What the environment says, and what the feed does.
-fn look(disk: &SimDisk) -> Result<(State, Result<Keys, Error>), Error> {
-    let env = options().open_on(Arc::new(disk.clone()))?;
+fn look(disk: &SimDisk, is_raw: bool) -> Result<(State, Result<Keys, Error>), Error> {
+    let env = options().open_on(over(Arc::new(disk.clone()), is_raw, false)?)?;
     let mut state = State::new();
     let txn = env.begin()?;
     for name in txn.table_names()? {

@@ -57,9 +57,9 @@ pub enum Promise {
 }
 
 impl FaultPlan {
-    /// The plan of a seed.
-    pub fn new(seed: u64) -> FaultPlan {
-        let mut plan = Plan::new(seed, Wishes { no_space_trouble: true, ..Wishes::default() });
+    /// The plan of a seed. On a raw store, the device is what fails: it has neither names nor lengths.
+    pub fn new(seed: u64, is_raw: bool) -> FaultPlan {
+        let mut plan = Plan::new(seed, Wishes { no_space_trouble: true, is_raw, ..Wishes::default() });
         let mut random = Random::new(seed ^ 0x0fa1_75ed_fa17_5eed);
         plan.lives.retain(|life| !life.clients.is_empty());
         plan.lives.truncate(1);
@@ -67,6 +67,7 @@ impl FaultPlan {
             *life = Life { crash_in_open: None, crash_after: None, space_bytes: None, ..life.clone() };
         }
         let fault = draw_fault(&mut random);
+        let fault = if is_raw { of_device(fault) } else { fault };
         let may_lose_power = fault.harm != Harm::Lie;
         let ending = match random.below(3) {
             0 => Ending::Close,
@@ -90,6 +91,15 @@ impl FaultPlan {
             _ => Promise::Kept,
         }
     }
+}
+
+fn of_device(fault: Fault) -> Fault {
+    let call = match fault.call {
+        Call::Allocate | Call::Open | Call::Name => Call::Write,
+        Call::SyncDir => Call::Sync,
+        call => call,
+    };
+    Fault { call, path: String::new(), ..fault }
 }
 
 fn draw_fault(random: &mut Random) -> Fault {
@@ -131,8 +141,8 @@ mod tests {
     #[test]
     fn a_seed_is_a_plan_and_a_lie_never_meets_a_power_loss() {
         for seed in 0..500 {
-            let plan = FaultPlan::new(seed);
-            assert_eq!(format!("{plan:?}"), format!("{:?}", FaultPlan::new(seed)));
+            let plan = FaultPlan::new(seed, false);
+            assert_eq!(format!("{plan:?}"), format!("{:?}", FaultPlan::new(seed, false)));
             assert!(plan.fault.harm != Harm::Lie || plan.ending != Ending::PowerLoss);
             assert!(plan.plan.lives.len() == 1, "seed {seed} has no life with clients");
         }

@@ -17,9 +17,10 @@ use crate::counters::Counters;
 use crate::crash::client::Client;
 use crate::crash::consumer::{Consumer, Stopped};
 use crate::crash::doubt::{Settled, settle};
+use crate::crash::ground::over;
 use crate::crash::judge::{Evidence, Outcome, Record, judge};
 use crate::crash::model::State;
-use crate::crash::plan::Start;
+use crate::crash::plan::{Plan, Start};
 use crate::crash::round::{Prepared, STEPS_MAX, look, open, take_panics, verify};
 
 /// How long one sleep of the thread lasts that closes what has failed: rounds last for minutes of simulated time, and
@@ -116,6 +117,11 @@ fn stall_later(disk: &SimDisk, stall: Stall) -> Arc<AtomicU64> {
     until
 }
 
+/// Opens the environment, and the raw store below if there is one.
+fn open_over(plan: &Plan, disk: Arc<dyn Disk>, creates: bool) -> Result<(Environment, Arc<ListStructure>), Error> {
+    open(&plan.settings, over(disk, plan.is_raw, creates)?, creates)
+}
+
 fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
     let faulty = FaultDisk::new(Arc::new(disk.clone()));
     let mut left = Left {
@@ -134,8 +140,7 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
     if plan.in_open {
         harm();
     }
-    let shared: Arc<dyn Disk> = Arc::new(faulty.clone());
-    match open(&plan.plan.settings, shared, plan.plan.start == Start::Nothing) {
+    match open_over(&plan.plan, Arc::new(faulty.clone()), plan.plan.start == Start::Nothing) {
         Ok((env, lists)) => {
             if !plan.in_open {
                 harm();
@@ -268,8 +273,7 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, 
         counters.add("damage_found", 1);
         Ok((counters.clone(), None))
     };
-    let disk: Arc<dyn Disk> = Arc::new(left.disk.clone());
-    let (env, lists) = match open(&plan.plan.settings, disk, plan.plan.start == Start::Nothing) {
+    let (env, lists) = match open_over(&plan.plan, Arc::new(left.disk.clone()), plan.plan.start == Start::Nothing) {
         Ok(opened) => opened,
         Err(error) => return refuse("open", &error),
     };
@@ -326,7 +330,7 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, 
 /// being durable.
 fn look_again(plan: &FaultPlan, disk: &SimDisk, kept: &State) -> Result<(), Vec<String>> {
     let what = |error: Error| vec![format!("after a power failure on the healthy disk: {error} ({error:?})")];
-    let (env, lists) = open(&plan.plan.settings, Arc::new(disk.clone()), false).map_err(what)?;
+    let (env, lists) = open_over(&plan.plan, Arc::new(disk.clone()), false).map_err(what)?;
     let differences = kept.differences(&look(&env, &lists).map_err(what)?);
     if !differences.is_empty() {
         let first = "after a power failure on the healthy disk another state is there".to_owned();

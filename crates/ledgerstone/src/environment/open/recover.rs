@@ -50,6 +50,7 @@ fn recover_with(
     let effective = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
     let mut report = RecoveryReport { scan_lsn: state.scan_lsn, ..RecoveryReport::default() };
     report.damaged_control_slot = control.damaged_slot();
+    report.damaged_table_slot = disk.damaged_slot();
 
     if may_write {
         ledgerstone_sort::remove_leftovers(&*disk)?;
