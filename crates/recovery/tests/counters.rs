@@ -375,7 +375,7 @@ fn redo_reads_again_what_the_analysis_had_no_room_for() {
     for room in [1 << 20, 4000, 600, 0] {
         for worker_count in [1, 2, 5] {
             let shared: Arc<dyn Disk> = Arc::new(disk.after_kill());
-            let (engine, _, _, redone) = repeat_gathered(&shared, Gathered::of(room, worker_count)).unwrap();
+            let ((engine, ..), redone) = repeat_gathered(&shared, Gathered::of(room, worker_count)).unwrap();
             assert!(redone.applied_count > 20, "{redone:?}");
             let found = (values(&engine), redone);
             assert_eq!(&found, of_all.get_or_insert_with(|| found.clone()), "{room} bytes, {worker_count} workers");

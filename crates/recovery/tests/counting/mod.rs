@@ -217,17 +217,16 @@ pub fn recover(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>)> 
     Ok((engine, control))
 }
 
+/// What stands after the first half of a recovery.
+pub type Repeated = (Arc<Engine>, Arc<ControlFile>, Arc<Analysis>);
+
 /// The first half of a recovery.
-pub fn repeat_history(disk: &Arc<dyn Disk>) -> Result<(Arc<Engine>, Arc<ControlFile>, Arc<Analysis>)> {
-    let (engine, control, found, _) = repeat_gathered(disk, Gathered::beside(0, 2))?;
-    Ok((engine, control, found))
+pub fn repeat_history(disk: &Arc<dyn Disk>) -> Result<Repeated> {
+    Ok(repeat_gathered(disk, Gathered::beside(0, 2))?.0)
 }
 
 /// The same, with so much room for what the analysis gathers.
-pub fn repeat_gathered(
-    disk: &Arc<dyn Disk>,
-    mut gathered: Gathered,
-) -> Result<(Arc<Engine>, Arc<ControlFile>, Arc<Analysis>, Redone)> {
+pub fn repeat_gathered(disk: &Arc<dyn Disk>, mut gathered: Gathered) -> Result<(Repeated, Redone)> {
     let control = Arc::new(ControlFile::open(&**disk)?);
     let state = control.state();
     let (data, double_write) =
@@ -243,7 +242,7 @@ pub fn repeat_gathered(
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
     let redone = redo(&engine, &found, gathered, &Arc::default(), scan)?;
-    Ok((engine, control, found, redone))
+    Ok(((engine, control, found), redone))
 }
 
 pub fn values(engine: &Engine) -> Vec<i64> {
