@@ -154,6 +154,25 @@ impl TxnTable {
     }
 
     fn claim_of(&self, slots: Range<u32>, hint: u32, used: usize) -> Result<(u32, Xid), TxnError> {
+        let mut round = 0;
+        loop {
+            if let Some(taken) = self.try_claim_of(&slots, hint, used) {
+                return Ok(taken);
+            }
+            // The one that is held, or was, may be the only one that is free.
+            let may_be_had = |no| matches!(self.slot(no).state.load(Acquire), state::FREE | state::LOWERING);
+            if !slots.clone().any(may_be_had) {
+                return Err(TxnError::TooManyTransactions { slots: slots.end - slots.start });
+            }
+            if !sync::spin(round) {
+                sync::sleep_ns(20_000);
+            }
+            round += 1;
+        }
+    }
+
+    #[inline]
+    fn try_claim_of(&self, slots: &Range<u32>, hint: u32, used: usize) -> Option<(u32, Xid)> {
         let (first, count) = (slots.start, slots.end - slots.start);
         for step in 0..count {
             let no = first + (hint % count + step) % count;
@@ -172,10 +191,10 @@ impl TxnTable {
                 slot.last_lsn.store(0, Relaxed);
                 slot.undo_next.store(0, Relaxed);
                 slot.nesting.store(0, Relaxed);
-                return Ok((no, Xid(xid)));
+                return Some((no, Xid(xid)));
             }
         }
-        Err(TxnError::TooManyTransactions { slots: count })
+        None
     }
 
     /// The id of the next transaction in this slot, which is the caller's (T5, T6).
@@ -348,6 +367,28 @@ mod tests {
         table.free(no);
         table.lower_used(|_| ());
         assert_eq!(table.used().count(), OWN_FIRST as usize, "those of the library stay");
+    }
+
+    /// The housekeeper may lose its processor while it holds the only one that is free.
+    #[test]
+    fn a_slot_that_is_held_for_a_moment_is_waited_for() {
+        for seed in 0..50 {
+            let outcome = sync::Scheduler::run(seed, || {
+                let table = Arc::new(table());
+                let taken: Vec<_> = (0..8).map(|hint| table.claim(hint).expect("a slot").0).collect();
+                table.free(taken[7]);
+                let lowering = {
+                    let table = Arc::clone(&table);
+                    sync::spawn("lowers", move || table.lower_used(|_| sync::sleep_ns(1_000_000)))
+                };
+                sync::yield_point("before it begins");
+                let (no, _) = table.claim(3).expect("the last slot");
+                assert_eq!(no, taken[7]);
+                lowering.join().expect("no panic");
+                assert!(matches!(table.claim(3), Err(TxnError::TooManyTransactions { slots: 8 })));
+            });
+            assert!(outcome.is_ok(), "seed {seed}: {:?}", outcome.err());
+        }
     }
 
     /// Beside threads that take slots and give them back, in many orders: whoever runs is found.
