@@ -230,7 +230,8 @@ impl Place {
 
     fn must(&self, args: &[&str]) -> Result<String, String> {
         let output = self.run(args, "", None);
-        if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
+        let said = text(&output.stdout);
+        if output.status.success() { Ok(said) } else { Err(text(&output.stderr) + &said) }
     }
 }
 

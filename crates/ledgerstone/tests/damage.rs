@@ -397,12 +397,12 @@ fn the_double_write_file_damaged() {
         // A newer format is refused and named.
         let damaged = disk.snapshot();
         let mut header = bytes_of(&damaged, "double_write")[..4096].to_vec();
-        header[8] = 3;
+        header[8] = 4;
         let crc = crc32c::crc32c(&header[..24]);
         header[24..28].copy_from_slice(&crc.to_le_bytes());
         overwrite(&damaged, "double_write", 0, &header);
         let refused = open(&damaged);
-        assert!(matches!(refused, Err(Error::NewerFormat { found: 3, supported: 2, .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::NewerFormat { found: 4, supported: 3, .. })), "{refused:?}");
     }
 }
 
