@@ -7,12 +7,14 @@
 //!     copy to the end of the log, whenever it was copied.
 //! K2. The log of a full backup ends behind the newest LSN of any copy: a copy from memory may be ahead of the device.
 //! K3. The log begins and ends between two records.
+//! K4. What is copied of the log is proved on its way. A read that went wrong once must not become a backup that is
+//!     found damaged when it is needed. Pages are proved by the cache.
 
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use ledgerstone_log::{ControlState, LogPin};
+use ledgerstone_log::{Beginning, ControlState, LogError, LogPin, LogProof, Malformed};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
@@ -153,7 +155,7 @@ impl Take<'_> {
             engine.log.flush_to(newest)?; // K2
         }
         let log_end = engine.log.durable_lsn();
-        copy_log(engine, &mut writer, &mut pace, header.log_from, log_end, &|_, _| Ok(0))?;
+        copy_log(engine, &mut writer, &mut pace, &header, log_end, &|_, _| Ok(0))?;
         let end = End { page_count, stored_count, ..end_of(engine, log_end) };
         Ok(Taken { header, end, bytes: writer.end(end)? })
     }
@@ -185,7 +187,7 @@ impl Take<'_> {
         let total_bytes = log_end.0.saturating_sub(header.log_from.0);
         let mut pace = Pace { began_ns: sync::now_ns(), bytes_per_s, done_bytes: 0, total_bytes, progress };
         let mut writer = BackupWriter::begin(to, &header)?;
-        copy_log(engine, &mut writer, &mut pace, header.log_from, log_end, older)?;
+        copy_log(engine, &mut writer, &mut pace, &header, log_end, older)?;
         let end = end_of(engine, log_end);
         Ok(Taken { header, end, bytes: writer.end(end)? })
     }
@@ -203,16 +205,19 @@ fn end_of(engine: &Engine, log_end: Lsn) -> End {
     }
 }
 
-/// Copies the bytes of the log from `from` to `end`, in frames that end where `PAYLOAD_BYTES_MAX` divides.
+/// Copies the bytes of the log from where the header says to `end`, in frames that end where `PAYLOAD_BYTES_MAX`
+/// divides (K4).
 fn copy_log(
     engine: &Engine,
     writer: &mut BackupWriter<'_>,
     pace: &mut Pace<'_>,
-    from: Lsn,
+    header: &Header,
     end: Lsn,
     older: OlderLog<'_>,
 ) -> Result<(), BackupError> {
-    let mut at = from.0;
+    let from = Beginning { lsn: header.log_from, incarnation: header.incarnation };
+    let mut proof = LogProof::new(header.control.environment, from);
+    let mut at = from.lsn.0;
     let mut buffer = vec![0; PAYLOAD_BYTES_MAX];
     while at < end.0 {
         let wanted = (PAYLOAD_BYTES_MAX as u64 - at % PAYLOAD_BYTES_MAX as u64).min(end.0 - at) as usize;
@@ -225,9 +230,17 @@ fn copy_log(
             other => other?,
         };
         have = have.min(wanted);
+        proof.feed(Lsn(at), &piece[..have])?;
         writer.frame(FrameKind::Log, at, &piece[..have])?;
         pace.step(have as u64)?;
         at += have as u64;
     }
-    Ok(())
+    let lsn = proof.resumes_at().lsn;
+    match proof.missing_bytes()? as u64 {
+        0 => Ok(()),
+        missing => {
+            let have = end.0 - lsn.0;
+            Err(LogError::Invalid { lsn, why: Malformed::Short { needed: have + missing, have } }.into())
+        }
+    }
 }
