@@ -8,6 +8,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::flat::{Claim, Flat};
 use crate::disk::DiskFile;
@@ -17,6 +18,11 @@ use crate::sys::{self, errno, retry};
 
 /// Less than this is zeroed by writing zeros.
 const ZERO_CALL_BYTES: u64 = 64 << 10;
+
+/// How long a claim is tried for. A program that another thread has started has copies of all descriptors until it is
+/// really run, a moment later. So a claim that was given back may be held still.
+const CLAIM_TRIES_MAX: u32 = 100;
+const CLAIM_PAUSE: Duration = Duration::from_millis(2);
 
 /// A block device.
 pub struct Device {
@@ -94,8 +100,15 @@ impl Flat for Device {
 
     fn claim(&self) -> Result<Option<Claim>, DiskError> {
         let mut options = OpenOptions::new();
-        let claimed: Result<File, _> =
-            retry(|| options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK).open(&self.path));
+        options.read(true).custom_flags(libc::O_EXCL | libc::O_NONBLOCK);
+        let mut claimed: Result<File, _> = retry(|| options.open(&self.path));
+        for _ in 0..CLAIM_TRIES_MAX {
+            if !matches!(claimed, Err(libc::EBUSY)) || self.is_mounted() {
+                break;
+            }
+            std::thread::sleep(CLAIM_PAUSE);
+            claimed = retry(|| options.open(&self.path));
+        }
         match claimed {
             // Another device has got the name since this one was opened.
             Ok(file) if file.metadata().map_or(true, |there| there.rdev() != self.number) => {
