@@ -21,13 +21,12 @@
 //!     20              rest  zero, up to 4096
 //! ```
 //!
-//! D0. A page whose whole image is in the log goes home without a copy: redo formats it, and does not read what a power
-//!     cut has left. The log has it if the first change that is not home yet formats the page (F7). No checkpoint passes
-//!     that change before the write is done, so redo meets it. Page 0 always has a copy: it is read before redo.
+//! D0. A page whose whole image is in the log goes home without a copy: redo formats it, and does not read what a
+//!     power cut has left. The log has it if the first change that is not home yet formats the page (F7). No checkpoint
+//!     passes that change before the write is done, so redo meets it. Page 0 always has a copy: it is read before redo.
 //! D1. A slot is written only while its lane is held, and the lane is given back only after the data file's sync (W2).
 //!     So while a write of ours may tear a home page, the copy that is being written is whole and durable in a slot, or
-//!     in the log (D0).
-//!     No other slot holds a younger one.
+//!     in the log (D0). No other slot holds a younger one.
 //! D2. Slots are never cleared: whole copies of pages long at home stay, and older copies of the same page.
 //! D3. Repair changes a home page only if it is neither whole nor all zeros. A whole page, even an older one, and a
 //!     page that was never written are left to redo. Redo has their changes, because they were dirty at the last
@@ -43,10 +42,10 @@
 //!     the power.
 //! D7. From its making on, before any page is written, the file is never shorter than its header says: it is made long
 //!     first. So one that is shorter, or missing, after a crash has lost copies that may be needed.
-//! D8. No page at home has an LSN beyond the largest mark. Before a page goes home, a mark beyond its LSN is durable, and
-//!     a mark is replaced only by a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old one or
-//!     the new one. So a log that ends before the largest mark has lost its end, whether that page is ever read again
-//!     or not.
+//! D8. No page at home has an LSN beyond the largest mark. Before a page goes home, a mark beyond its LSN is durable,
+//!     and a mark is replaced only by a larger one. A mark lies in one 512-byte piece, so a power cut leaves the old
+//!     one or the new one. So a log that ends before the largest mark has lost its end, whether that page is ever read
+//!     again or not.
 //! D9. A mark is believed at the beginning of a lane only. In a copy of a page the same bytes are a user's, and say
 //!     nothing. Before lanes get another length, the largest mark is put into the first one, whose place does not
 //!     depend on that.

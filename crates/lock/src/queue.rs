@@ -25,14 +25,13 @@
 //!     looks at the holders and, of those that wait, only at the first that stand in its way.
 //! Q6. What was granted to a sleeper is not its own until it has woken up, tens of microseconds later. Until then an
 //!     owner that runs may pass it: the sleeper waits again, by its age, and the lock does not lie idle. A sleeper is
-//!     not passed if it holds many locks (more than [`PASSED_HELD_MAX`]), or holds others up, or upgrades. Whoever passes
-//!     one that holds anything may come to wait for that, and then it is a deadlock. It takes transactions that lock in
-//!     different orders, and where there are some, deadlocks are found anyway. So for [`CAREFUL_NS`] after each of them,
-//!     only a sleeper that holds nothing else is passed.
-//!     It is passed at most [`PASSES_MAX`] times. And it is not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still
-//!     had, has gone by since it was passed first. To pass is to take a mode down, so Q3 applies. A request that only
-//!     the sleeper kept out would otherwise wait for nobody, in no cycle. It would wait for ever if the passing owner
-//!     came to wait for it.
+//!     not passed if it holds many locks (more than [`PASSED_HELD_MAX`]), or holds others up, or upgrades. Whoever
+//!     passes one that holds anything may come to wait for that, and then it is a deadlock. It takes transactions that
+//!     lock in different orders, and where there are some, deadlocks are found anyway. So for [`CAREFUL_NS`] after each
+//!     of them, only a sleeper that holds nothing else is passed. It is passed at most [`PASSES_MAX`] times. And it is
+//!     not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still had, has gone by since it was passed
+//!     first. To pass is to take a mode down, so Q3 applies. A request that only the sleeper kept out would otherwise
+//!     wait for nobody, in no cycle. It would wait for ever if the passing owner came to wait for it.
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 

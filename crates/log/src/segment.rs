@@ -325,8 +325,9 @@ impl Segments {
         Ok(file)
     }
 
-    /// Writes the first `len` bytes of `buffer`, whole blocks, from `lsn` on, into as many segments as they touch. Zeros
-    /// may go along as far as the buffer has room for them (F9). Durable on return. Returns how many bytes were written.
+    /// Writes the first `len` bytes of `buffer`, whole blocks, from `lsn` on, into as many segments as they touch.
+    /// Zeros may go along as far as the buffer has room for them (F9). Durable on return. Returns how many bytes were
+    /// written.
     pub fn write_durable(&self, mut lsn: u64, mut buffer: &mut [u8], mut len: usize) -> Result<u64, DiskError> {
         let mut written = 0;
         while len > 0 {

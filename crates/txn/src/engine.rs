@@ -237,8 +237,8 @@ impl Engine {
         })
     }
 
-    /// Finds out which slots of transactions and snapshots are in use no more, so that nobody looks at them. To be called
-    /// now and then.
+    /// Finds out which slots of transactions and snapshots are in use no more, so that nobody looks at them. To be
+    /// called now and then.
     pub fn lower_used(&self) {
         self.table.lower_used(|no| self.versions.lower_writers(no));
         self.versions.lower_used();

@@ -8,8 +8,8 @@
 //!     consistent. Either it sees the mark, or every record of the transaction has an LSN at or above that tail.
 //! T2. Slots beyond the highest in use are not looked at: a transaction that takes one says so before it marks
 //!     anything. The last slots, which are seldom taken, are counted by themselves. Now and then
-//!     [`TxnTable::lower_used`] lowers the number past slots that are free. It holds the slot meanwhile, so whoever takes
-//!     that slot next sees the lower number, and raises it again.
+//!     [`TxnTable::lower_used`] lowers the number past slots that are free. It holds the slot meanwhile, so whoever
+//!     takes that slot next sees the lower number, and raises it again.
 //! T3. `state` leaves `FREE` by compare-exchange only; the winner writes the rest.
 //! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
 //!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the

@@ -102,7 +102,6 @@ impl Worker for Own<'_> {
         let txn = txn.map_err(failure)?;
         let mut open = Open { txn: &txn, tables: &self.store.tables };
         steps(&mut open)?; // Dropping the transaction rolls it back.
-        drop(open);
         let committed = txn.commit().map_err(failure)?;
         self.settle(committed).map_err(failure)
     }

@@ -5,8 +5,8 @@
 //!     other.
 //! W2. Before the first slot is written, all that the table names has been synced (R3 in `inode.rs`).
 //! W3. An extent that a file gives up belongs to nobody until no slot names it, and no call is under way on it.
-//! W4. Nothing is made durable after a sync, a durable write or a slot has failed, since zeros may be lost that the next
-//!     table would rely on. The store answers with that error from then on.
+//! W4. Nothing is made durable after a sync, a durable write or a slot has failed, since zeros may be lost that the
+//!     next table would rely on. The store answers with that error from then on.
 //! W5. Latches are taken in the order `claim`, `committing`, `growing` of a file, `state`, `body` of a file. The first
 //!     three are held over calls of the device.
 

@@ -142,8 +142,8 @@ impl Superblock {
             false => Ok(Found::Ours { superblock, is_pair }),
         };
         match (copies[0], copies[1]) {
-            // Formatting begins at the first copy and ends there, so the first one knows: unless the second one was
-            // finished by the same formatting, so that the write of the first was lost.
+            // Formatting begins at the first copy and ends there, so the first one knows. But if the second one was
+            // finished by the same formatting, the write of the first was lost.
             (Block::Whole(first), Block::Whole(second)) if !first.is_finished && second.is_end_of(&first) => {
                 return ours(second, false);
             }

@@ -5,8 +5,8 @@
 //!
 //! Y1. A woken waiter looks at its condition again. A wake may be spurious, in both worlds.
 //! Y2. Nothing here is called while a `std::sync::Mutex` or the like is held, except [`now_ns`], [`rough_now_ns`],
-//!     [`unix_time_ns`], [`random_u64`] and [`is_simulated`]. Under the scheduler the holder could lose its turn, and the next thread
-//!     that wants the mutex would really block the whole simulation.
+//!     [`unix_time_ns`], [`random_u64`] and [`is_simulated`]. Under the scheduler the holder could lose its turn, and
+//!     the next thread that wants the mutex would really block the whole simulation.
 //! Y3. Simulated threads wait on shared words only with threads of the same run.
 //!
 //! Under loom, the futex is a model of itself, and the rest is absent.
