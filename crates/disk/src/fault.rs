@@ -3,6 +3,7 @@
 //! [`crate::SimDisk`] simulates crashes. This disk simulates what happens while the machine goes on. A device refuses,
 //! runs full, answers with other bytes than were written, writes to another place, or says that a sync was done.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
@@ -59,6 +60,8 @@ pub struct Fault {
     pub sticky: bool,
     /// A part of the path. Empty for all files.
     pub path: String,
+    /// A byte of the file: only reads and writes of it count. `None` for calls wherever they go.
+    pub byte: Option<u64>,
     /// What happens.
     pub harm: Harm,
 }
@@ -66,7 +69,7 @@ pub struct Fault {
 impl Fault {
     /// The `nth` call of a kind, on any file, once.
     pub fn at(call: Call, nth: u64, harm: Harm) -> Fault {
-        Fault { call, nth, sticky: false, path: String::new(), harm }
+        Fault { call, nth, sticky: false, path: String::new(), byte: None, harm }
     }
 
     /// The same for all calls from then on.
@@ -78,6 +81,12 @@ impl Fault {
     /// The same, for files whose path contains `part` only. Other calls are not counted.
     pub fn on(mut self, part: &str) -> Fault {
         self.path = part.to_owned();
+        self
+    }
+
+    /// The same, for reads and writes of this byte only. Other calls are not counted.
+    pub fn of_byte(mut self, byte: u64) -> Fault {
+        self.byte = Some(byte);
         self
     }
 }
@@ -139,11 +148,17 @@ struct Plan {
 impl Plan {
     /// Counts a call of the given kinds and tells what is to happen to it.
     fn harm(&self, calls: &[Call], path: &str) -> Option<Harm> {
+        self.harm_at(calls, path, 0..0)
+    }
+
+    /// The same for a call that goes to these bytes.
+    fn harm_at(&self, calls: &[Call], path: &str, bytes: Range<u64>) -> Option<Harm> {
         let mut found = None;
         let mut faults = self.faults.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         for (fault, count) in faults.iter_mut() {
             let counts = fault.call == Call::Any || calls.contains(&fault.call);
-            if !counts || !path.contains(fault.path.as_str()) {
+            let is_there = path.contains(fault.path.as_str()) && fault.byte.is_none_or(|byte| bytes.contains(&byte));
+            if !counts || !is_there {
                 continue;
             }
             *count += 1;
@@ -269,6 +284,10 @@ struct FaultFile {
     plan: Arc<Plan>,
 }
 
+fn place(offset: u64, bytes: &[u8]) -> Range<u64> {
+    offset..offset.saturating_add(bytes.len() as u64)
+}
+
 fn flip(bytes: &mut [u8], bit: u64) {
     if !bytes.is_empty() {
         let bit = bit % (bytes.len() as u64 * 8);
@@ -291,7 +310,7 @@ impl FaultFile {
         };
         let calls: &[Call] = if durable { &[Call::Write, Call::Sync] } else { &[Call::Write] };
         let fail = |kind| Err(DiskError::new(self.file.name(), "write", kind).at(offset));
-        match self.plan.harm(calls, &self.path) {
+        match self.plan.harm_at(calls, &self.path, place(offset, bytes)) {
             None => through(offset, bytes, durable),
             Some(Harm::Fail(kind)) => fail(kind),
             Some(Harm::Short) => {
@@ -312,7 +331,7 @@ impl FaultFile {
 impl DiskFile for FaultFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
         let fail = |kind| Err(DiskError::new(self.file.name(), "read", kind).at(offset));
-        match self.plan.harm(&[Call::Read], &self.path) {
+        match self.plan.harm_at(&[Call::Read], &self.path, place(offset, buf)) {
             Some(Harm::Fail(kind)) => fail(kind),
             Some(Harm::Short) => fail(DiskErrorKind::ShortRead),
             Some(Harm::FlipBit(bit)) => {

@@ -56,7 +56,9 @@ pub(super) const ROWS: [Row; 24] = [
     row("get, inside one, at a snapshot", 2_000, Place::Records, |env, count, all| {
         gets(env, count, all, Isolation::Snapshot)
     }),
-    row("get, own transaction, at a snapshot", 2_000, Place::Records, get_alone_at_a_snapshot),
+    row("get, own transaction, at a snapshot", 2_000, Place::Records, |env, count, all| {
+        gets_alone(env, count, all, || env.snapshot())
+    }),
     row("scan, a record", 100_000, Place::Records, |env, count, _| scan(env, count, Isolation::Serializable)),
     row("scan at a snapshot, a record", 100_000, Place::Records, |env, count, _| scan(env, count, Isolation::Snapshot)),
     row("put existing, own transaction", 2_000, Place::Records, |env, count, all| {
@@ -192,20 +194,20 @@ fn open_again(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
 }
 
 fn get_alone(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
-    let mut random = random();
-    let table = env.table(TABLE)?;
-    repeated(count, || {
-        let txn = env.begin()?;
-        found(table.get(&txn, key(&mut random, all))?.is_some())?;
-        txn.commit().map(drop)
-    })
+    gets_alone(env, count, all, || env.begin())
 }
 
-fn get_alone_at_a_snapshot(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
+/// Each in a transaction of its own.
+fn gets_alone(
+    env: &Environment,
+    count: u64,
+    all: u64,
+    begin: impl Fn() -> Result<Transaction, Error>,
+) -> Result<(), Error> {
     let mut random = random();
     let table = env.table(TABLE)?;
     repeated(count, || {
-        let txn = env.snapshot()?;
+        let txn = begin()?;
         found(table.get(&txn, key(&mut random, all))?.is_some())?;
         txn.commit().map(drop)
     })

@@ -486,48 +486,18 @@ fn one_slot_or_superblock_that_cannot_be_read_takes_nothing_away() {
         assert_eq!(bytes(&raw, "f"), [7; 10_000], "read {nth}");
         assert_eq!(opened(&after).unwrap().damaged_slot(), None, "read {nth}");
     }
+    // Blocks that cannot be read. To write one makes it good again, which is not simulated.
+    let opened_with_bad = |bad: &[u64]| {
+        let faulty = FaultDisk::new(Arc::new(below.clone()));
+        bad.iter().for_each(|&at| faulty.add(Fault::at(Call::Read, 1, Harm::Fail(eio)).from_then_on().of_byte(at)));
+        opened(&faulty)
+    };
     for at in [0, BLOCK_BYTES, superblock.slot_at(0), superblock.slot_at(1)] {
-        let raw = RawDisk::open(Box::new(Bad { inner: FlatFile(device_of(&below)), bad: vec![at] })).unwrap();
+        let raw = opened_with_bad(&[at]).unwrap_or_else(|kind| panic!("block at {at}: {kind:?}"));
         assert_eq!(bytes(&raw, "f"), [7; 10_000], "block at {at}");
     }
-    for bad in [vec![0, BLOCK_BYTES], vec![superblock.slot_at(0), superblock.slot_at(1)]] {
-        let refused = RawDisk::open(Box::new(Bad { inner: FlatFile(device_of(&below)), bad })).err().unwrap();
-        assert_eq!(refused.kind, eio, "the device's own error is told: {refused}");
-    }
-}
-
-/// A device with blocks that cannot be read. To write one makes it good again, which is not simulated.
-struct Bad {
-    inner: FlatFile,
-    bad: Vec<u64>,
-}
-
-impl Flat for Bad {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
-        if self.bad.iter().any(|bad| (offset..offset + buf.len() as u64).contains(bad)) {
-            return Err(DiskError::os("device", "read", libc::EIO).at(offset));
-        }
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.inner.write_at(offset, bytes)
-    }
-
-    fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.inner.write_durable_at(offset, bytes)
-    }
-
-    fn sync(&self) -> Result<(), DiskError> {
-        self.inner.sync()
-    }
-
-    fn len(&self) -> Result<u64, DiskError> {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
+    for bad in [[0, BLOCK_BYTES], [superblock.slot_at(0), superblock.slot_at(1)]] {
+        assert_eq!(opened_with_bad(&bad).err(), Some(eio), "the device's own error is told");
     }
 }
 
