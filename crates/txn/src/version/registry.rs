@@ -21,9 +21,9 @@
 //!     the snapshot's look at the tail acquires the reservation. So the snapshot finds what the writer has staged (Z1
 //!     in `staged.rs`).
 //!
-//! Q4. A commit that finds a snapshot open may leave something to whoever closes the last one (`spilled.rs`). It says so
-//!     and then looks at the slots. Who closes empties the slot and then looks for what is left, with a fence in between
-//!     ([`order_close`]). So one of them sees the other.
+//! Q4. A commit that finds a snapshot open may leave something to whoever closes the last one (`spilled.rs`). It says
+//!     so and then looks at the slots. Who closes empties the slot and then looks for what is left, with a fence in
+//!     between ([`order_close`]). So one of them sees the other.
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
@@ -89,7 +89,8 @@ pub(super) fn take_snapshot(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 
     lsn
 }
 
-/// Closes the snapshot in a slot. Release: the reads through it come before. Who sees this late keeps more than it must.
+/// Closes the snapshot in a slot. Release: the reads through it come before. Who sees this late keeps more than it
+/// must.
 #[inline]
 pub(super) fn close(slot: &SnapshotSlot) {
     slot.lsn.store(0, Release);
