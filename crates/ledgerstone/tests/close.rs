@@ -12,7 +12,10 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use common::{assert_sound, within};
-use ledgerstone::{Durability, Environment, Error, Isolation, LogKeeper, Lsn, Options, TransactionOptions};
+use ledgerstone::{
+    Durability, Environment, Error, Isolation, LogKeeper, Lsn, Options, RecoveryPhase, RecoveryProgress, Transaction,
+    TransactionOptions,
+};
 use ledgerstone_disk::{
     Call, Disk, DiskError, DiskErrorKind, DiskFile, DiskLock, Fault, FaultDisk, Harm, Open, SimDisk,
 };
@@ -650,5 +653,49 @@ fn an_opening_after_a_kill_answers_before_it_has_written_a_page() {
     // Its checkpoint comes behind it, without anybody asking.
     stalls.iter().for_each(|stall| stall.end());
     wait_for(|| env.stat().unwrap().checkpoint_count == 1);
+    sync::sleep_ns(300_000_000);
+    assert_eq!(env.stat().unwrap().checkpoint_count, 1, "it is taken once");
+    env.close().unwrap();
+}
+
+/// As programs do that end soon, and without a close: none of them comes to the checkpoint behind its opening.
+#[test]
+fn an_opening_that_finds_the_log_of_many_takes_its_checkpoint_itself() {
+    let options = || options().checkpoint_log_bytes(64 << 10);
+    let disk = SimDisk::new();
+    begun(&StallDisk::on(disk.clone())).close().unwrap();
+    let mut disk = disk.after_kill();
+    let mut record_counts = Vec::new();
+    let mut waits_for_it = false;
+    while !waits_for_it {
+        let life = record_counts.len() as u64;
+        assert!(life < 60, "each opening reads more log than the one before: {record_counts:?}");
+        let stalling = StallDisk::on(disk.clone());
+        let stalls = ["double_write", "data"].map(|path| stalling.stall(path));
+        let progress = Arc::new(RecoveryProgress::default());
+        let opening = spawn({
+            let (stalling, progress) = (stalling.clone(), Arc::clone(&progress));
+            move || options().recovery_progress(progress).open_on(Arc::new(stalling)).unwrap()
+        });
+        wait_for(|| opening.is_finished() || progress.phase() == RecoveryPhase::Checkpoint);
+        waits_for_it = !opening.is_finished();
+        if waits_for_it {
+            stalls.iter().for_each(|stall| stall.end());
+        }
+        let env = opening.join().unwrap();
+        assert_eq!(env.transact(|txn| txn.bytes("t")?.count()).unwrap(), 1 + 8 * life);
+        record_counts.push(env.recovery_report().record_count);
+        let put = |txn: &Transaction| {
+            let table = txn.bytes("t")?;
+            (8 * life..8 * life + 8).try_for_each(|n| table.put(&n.to_be_bytes(), &[7; 2000]))
+        };
+        env.transact(put).unwrap();
+        disk = disk.after_kill();
+        stalls.iter().for_each(|stall| stall.end());
+        drop(env);
+    }
+    let env = open(&disk).unwrap();
+    let last = env.recovery_report().record_count;
+    assert!(record_counts.len() > 5 && last < record_counts[5], "{last} after {record_counts:?}");
     env.close().unwrap();
 }

@@ -8,7 +8,8 @@
 //!
 //! Begin reading at [`Txn::update`], then `commit.rs` and `rollback.rs`.
 //!
-//! Under loom, only two models are compiled: the registry of snapshots, and images that are written over.
+//! Under loom, only three models are compiled: the registry of snapshots, images that are written over, and how many
+//! slots of transactions are in use.
 #![forbid(unsafe_code)]
 
 #[cfg(not(loom))]
@@ -25,6 +26,8 @@ mod error;
 mod later;
 #[cfg(not(loom))]
 mod locks;
+#[cfg(all(loom, test))]
+mod loom_used;
 #[cfg(not(loom))]
 mod prepare;
 #[cfg(not(loom))]
@@ -37,6 +40,8 @@ mod table;
 mod txn;
 #[cfg(not(loom))]
 mod undo;
+#[cfg(any(not(loom), test))]
+mod used;
 #[cfg(not(loom))]
 mod users_code;
 #[cfg(not(loom))]

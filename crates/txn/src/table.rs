@@ -9,7 +9,7 @@
 //! T2. Slots beyond the highest in use are not looked at: a transaction that takes one says so before it marks
 //!     anything. The last slots, which are seldom taken, are counted by themselves. Now and then
 //!     [`TxnTable::lower_used`] lowers the number past slots that are free. It holds the slot meanwhile, so whoever
-//!     takes that slot next sees the lower number, and raises it again.
+//!     takes that slot next sees the lower number, and raises it again (`used.rs`).
 //! T3. `state` leaves `FREE` by compare-exchange only; the winner writes the rest.
 //! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
 //!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the
@@ -32,7 +32,7 @@ use std::sync::atomic::{
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Handle, Region, RegionError, shared, sync};
 
-use crate::TxnError;
+use crate::{TxnError, used};
 
 shared! {
     /// One transaction, as every process sees it.
@@ -68,7 +68,7 @@ shared! {
 /// Values of [`TxnSlot::state`].
 pub mod state {
     /// Nobody's.
-    pub const FREE: u32 = 0;
+    pub const FREE: u32 = crate::used::FREE;
     /// Reading and writing.
     pub const RUNNING: u32 = 1;
     /// Undoing.
@@ -78,7 +78,7 @@ pub mod state {
     /// Waiting for a decision, since a prepare or a restart.
     pub const PREPARED: u32 = 4;
     /// No transaction's: held while the number of slots in use sinks below it (T2).
-    pub const LOWERING: u32 = 5;
+    pub const LOWERING: u32 = crate::used::LOWERING;
 }
 
 /// Where beside the next id stands how many slots are in use (T2): of all but the last ones, and how many of the last
@@ -172,20 +172,15 @@ impl TxnTable {
     }
 
     #[inline]
-    fn try_claim_of(&self, slots: &Range<u32>, hint: u32, used: usize) -> Option<(u32, Xid)> {
+    fn try_claim_of(&self, slots: &Range<u32>, hint: u32, which: usize) -> Option<(u32, Xid)> {
         let (first, count) = (slots.start, slots.end - slots.start);
         for step in 0..count {
             let no = first + (hint % count + step) % count;
             let slot = self.slot(no);
-            // Relaxed look first: a compare-exchange takes the cache line even when it fails.
-            if slot.state.load(Relaxed) == state::FREE
-                && slot.state.compare_exchange(state::FREE, state::RUNNING, SeqCst, Relaxed).is_ok()
-            {
+            if used::take(&slot.state, state::RUNNING) {
                 sync::yield_point("transactions: slot taken");
-                let before = if used == LAST_USED { first } else { 0 };
-                if self.next_xid[used].load(Relaxed) <= u64::from(no - before) {
-                    self.next_xid[used].fetch_max(u64::from(no - before) + 1, SeqCst); // T2
-                }
+                let before = if which == LAST_USED { first } else { 0 };
+                used::count(&self.next_xid[which], u64::from(no - before)); // T2
                 let xid = self.take_xid(slot);
                 slot.xid.store(xid, Release);
                 slot.last_lsn.store(0, Relaxed);
@@ -239,7 +234,7 @@ impl TxnTable {
             slot.first_lsn.store(0, SeqCst); // T1: after the last record.
         }
         slot.xid.store(0, Release); // T4
-        slot.state.store(state::FREE, Release); // Who sees it sees all before; the next to take it acquires it (T3).
+        used::give_back(&slot.state); // T3
     }
 
     /// Looks whether the slots with the highest numbers are in use still, so that who opens a snapshot need not look at
@@ -252,19 +247,13 @@ impl TxnTable {
                 return;
             }
             let no = (count - 1) as u32;
-            let state = &self.slot(no).state;
-            if state.load(Relaxed) != state::FREE
-                || state.compare_exchange(state::FREE, state::LOWERING, SeqCst, Relaxed).is_err()
-            {
-                return;
-            }
-            sync::yield_point("transactions: slot held");
-            also(no);
-            let is_lowered = used.compare_exchange(count, count - 1, SeqCst, Relaxed).is_ok();
-            sync::yield_point("transactions: slots lowered");
-            state.store(state::FREE, Release);
-            if !is_lowered {
-                return; // It was raised: others come.
+            let held = || {
+                sync::yield_point("transactions: slot held");
+                also(no);
+            };
+            let lowered = || sync::yield_point("transactions: slots lowered");
+            if !used::lower_below(used, u64::from(no), &self.slot(no).state, held, lowered) {
+                return; // It is in use, or the number was raised: others come.
             }
         }
     }

@@ -11,7 +11,7 @@ use ledgerstone_region::atomic::{
 use loom::sync::Arc;
 use loom::thread;
 
-use super::registry::{SnapshotSlot, is_none_open, oldest, publish_bound, take_snapshot};
+use super::registry::{SnapshotSlot, close, is_none_open, oldest, order_close, publish_bound, take_snapshot};
 
 const OPEN: u64 = 0;
 const COMMITTING: u64 = 1;
@@ -97,6 +97,23 @@ impl World {
         }
     }
 
+    /// Commits as a spilled writer does, whose images stay until the last snapshot is closed.
+    fn commit_spilled(&self) {
+        self.status.store(STAMP + 10, SeqCst);
+        if is_none_open([&self.slot].into_iter()) {
+            self.image.store(0, SeqCst);
+        }
+    }
+
+    /// Closes the last snapshot.
+    fn close(&self) {
+        close(&self.slot);
+        order_close();
+        if self.status.load(SeqCst) >= STAMP {
+            self.image.store(0, SeqCst);
+        }
+    }
+
     /// Opens a snapshot and reads the record: what it is told, and what it should be told.
     fn read(&self) {
         let tail = || self.tail.load(SeqCst);
@@ -150,5 +167,18 @@ fn loom_a_staged_image_is_in_its_chain_before_a_snapshot_sees_the_change() {
         let writing = thread::spawn(move || writer.update());
         world.read_staged();
         writing.join().unwrap();
+    });
+}
+
+#[test]
+fn loom_what_a_commit_leaves_to_the_last_snapshot_is_found_by_its_closer() {
+    loom::model(|| {
+        let world = World::new();
+        world.slot.lsn.store(11, SeqCst);
+        let writer = Arc::clone(&world);
+        let writing = thread::spawn(move || writer.commit_spilled());
+        world.close();
+        writing.join().unwrap();
+        assert_eq!(world.image.load(SeqCst), 0, "each has left it to the other");
     });
 }

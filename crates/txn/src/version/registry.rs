@@ -21,9 +21,13 @@
 //!     the snapshot's look at the tail acquires the reservation. So the snapshot finds what the writer has staged (Z1
 //!     in `staged.rs`).
 //!
+//! Q4. A commit that finds a snapshot open may leave something to whoever closes the last one (`spilled.rs`). It says
+//!     so and then looks at the slots. Who closes empties the slot and then looks for what is left, with a fence in
+//!     between ([`order_close`]). So one of them sees the other.
+//!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
-use ledgerstone_region::atomic::{AtomicU64, Ordering::SeqCst};
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Release, Ordering::SeqCst, fence};
 
 #[cfg(not(loom))]
 ledgerstone_region::shared! {
@@ -62,7 +66,7 @@ pub(super) const TAKING: u64 = 1;
 #[inline(always)]
 fn order() {
     #[cfg(loom)]
-    ledgerstone_region::atomic::fence(SeqCst);
+    fence(SeqCst);
 }
 
 /// Publishes the bound in a slot that the caller has taken, and returns it (1).
@@ -83,6 +87,21 @@ pub(super) fn take_snapshot(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 
     let lsn = tail();
     slot.lsn.store(lsn, SeqCst);
     lsn
+}
+
+/// Closes the snapshot in a slot. Release: the reads through it come before. Who sees this late keeps more than it
+/// must.
+#[inline]
+pub(super) fn close(slot: &SnapshotSlot) {
+    slot.lsn.store(0, Release);
+}
+
+/// Between a close and a look for what others have left to it (Q4).
+#[inline]
+pub(super) fn order_close() {
+    if !cfg!(feature = "planted-close-unordered") {
+        fence(SeqCst);
+    }
 }
 
 /// True if no snapshot is open but such as see all that was reserved before this look (Q1). To be asked after the

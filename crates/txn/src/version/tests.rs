@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_disk::SimDisk;
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
@@ -277,6 +278,56 @@ fn who_is_known_to_change_one_tree_is_no_matter_in_others_and_keeps_its_log_for_
     drop(view);
     assert_eq!(world.store.log_low(), None);
     assert_eq!(world.store.stat().spilled_count, 0);
+}
+
+/// Of the library's own transactions, too, whose slots are the last ones.
+#[test]
+fn what_writers_have_staged_is_found_while_the_number_of_slots_in_use_sinks() {
+    for own_slot in [None, Some(13)] {
+        let mut world = World::new(1 << 20);
+        let slots: Vec<u32> = (0..4).map(|hint| world.table.claim(hint).unwrap().0).collect();
+        let mut open: Vec<Open> = slots.iter().copied().chain(own_slot).map(|slot| world.begin_in(slot)).collect();
+        for (key, open) in (0..).zip(&mut open) {
+            world.write(open, key, Some(vec![9]));
+            assert!(open.writer.is_staged);
+        }
+        for key in [3, 2] {
+            world.commit(open.remove(key), [key as u8]);
+            world.table.free(slots[key]);
+        }
+        world.table.lower_used(|no| world.store.lower_writers(no));
+        let view = world.open();
+        let seen: Vec<_> =
+            (0..4 + own_slot.iter().count()).map(|key| world.read(&view, 0, key as u8).unwrap()).collect();
+        let expected = [None, None, Some(vec![9]), Some(vec![9]), None];
+        assert_eq!(seen, expected[..seen.len()]);
+    }
+}
+
+/// Its committer still saw the snapshot, and the snapshot's closer did not yet see it as spilled.
+#[test]
+fn a_spilled_writer_that_each_has_left_to_the_other_is_forgotten_some_time() {
+    let mut world = World::new(1 << 20);
+    let mut writer = world.begin();
+    let who = Who { slot: writer.slot, xid: writer.xid, first_lsn: Lsn(0) };
+    world.store.begin_spilled_in(&mut writer.writer, who, tree_bit(SPACE));
+    world.write(&mut writer, 1, Some(vec![1]));
+    let open = [world.open(), world.open()];
+    world.commit(writer, [1]);
+    let [first, second] = open;
+    let close_unseen = |no: usize, view: View| {
+        let slot = &world.store.snapshots[no];
+        assert_eq!(Lsn(slot.lsn.load(SeqCst)), view.at().lsn);
+        slot.lsn.store(0, SeqCst);
+        slot.taken.store(0, SeqCst);
+        std::mem::forget(view);
+    };
+    close_unseen(0, first);
+    world.store.lower_used();
+    assert!(world.store.log_low().is_some(), "the other one does not see it");
+    close_unseen(1, second);
+    world.store.lower_used();
+    assert_eq!((world.store.log_low(), world.store.stat().spilled_count), (None, 0));
 }
 
 #[test]

@@ -67,12 +67,13 @@ impl Drop for View {
             return;
         }
         let (store, slot) = (&self.store, &self.store.snapshots[self.slot]);
-        // Release: the reads through this snapshot come before. Who sees one of these late keeps more than it must.
+        // Release as in `registry::close`.
         slot.horizon.store(0, Release);
         slot.position.store(0, Release);
-        slot.lsn.store(0, Release);
+        registry::close(slot);
         slot.taken.store(0, Release);
         if store.has_spilled() {
+            registry::order_close();
             store.reclaim_spilled(store.oldest_snapshot().0);
         }
     }
@@ -142,11 +143,13 @@ impl VersionStore {
     }
 
     /// Looks whether the slots with the highest numbers are in use still, so that writers need not look at what is not.
-    /// To be called now and then.
+    /// Forgets spilled writers that nobody needs. To be called now and then.
     ///
     /// Each of these slots is taken while the number of those in use sinks below its own. Who takes it next sees that,
     /// and raises the number again before it publishes its bound.
     pub fn lower_used(&self) {
+        // Who has closed the last snapshot may have looked before the writer was spilled, and be seen after its commit.
+        self.reclaim_spilled(self.oldest_snapshot().0);
         let used = &self.state[0].slots_used;
         while let Some(last) = used.load(SeqCst).checked_sub(1) {
             let taken = &self.snapshots[last as usize].taken;

@@ -38,7 +38,9 @@
 //! O9. The checkpoint after a recovery is the housekeeper's, behind the opening. What was recovered lies in the cache
 //!     as changes do that the log has and no checkpoint: the last checkpoint covers them. An opening that has more to
 //!     say with it waits for it. That is one after a restore, whose mark goes with it (R1 in `restore.rs` of the crate
-//!     `ledgerstone-media`), or after an opening without locks.
+//!     `ledgerstone-media`), or after an opening without locks. And so does one that has found the log of several
+//!     checkpoints that were due. Programs that end soon, and without a close, would never come to one, and each would
+//!     repeat more log than the one before.
 
 mod check;
 mod create;

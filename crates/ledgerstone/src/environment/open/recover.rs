@@ -21,6 +21,10 @@ use crate::config::{Options, RecoveryPhase};
 use crate::inner::{Inner, Rollbacks, Undecided};
 use crate::keeper::{Owner, check_positions};
 
+/// With the log of so many checkpoints that were due, an opening takes its own (O9). There is hardly so much if those
+/// before it came to theirs.
+const OWED_MAX: u64 = 4;
+
 /// Opens what is there; without `may_write` only if nothing needs to be done (O5).
 pub(super) fn recover(
     options: &Options,
@@ -189,9 +193,11 @@ fn recover_with(
     if !inner.is_read_only {
         let ends_unlocked = engine.locks.isolates() && control.state().is_unlocked;
         let has_to_end = ends_unlocked || inner.checkpoints.is_restored.load(Relaxed);
+        let last = control.state().checkpoint_lsn;
+        let is_long = engine.log.tail().0.saturating_sub(last.0) / OWED_MAX >= inner.effective.checkpoint_log_bytes;
         // O9
-        if options.has_background_threads && !has_to_end {
-            inner.checkpoints.owe(control.state().checkpoint_lsn);
+        if options.has_background_threads && !has_to_end && !is_long {
+            inner.checkpoints.owe(last);
         } else {
             options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
             match inner.checkpoint() {
