@@ -13,7 +13,7 @@ use ledgerstone_region::{ForkMark, Handle};
 use crate::EnvironmentId;
 use crate::config::LogConfig;
 use crate::control::ControlFile;
-use crate::error::LogError;
+use crate::error::{LogError, Malformed};
 use crate::flush::write_buffer_bytes;
 use crate::gate;
 use crate::group_commit::GroupCommit;
@@ -114,9 +114,7 @@ impl Log {
         let (oldest, prepared_end) = open_segments(&segments, end, config.is_read_only)?;
         let block = end & !(BLOCK_BYTES - 1);
         if block < end {
-            let mut bytes = AlignedBuf::new(BLOCK_BYTES as usize);
-            segments.file(segments.start_of(block))?.read_at(block - segments.start_of(block), &mut bytes)?;
-            ring::preload(&ring, block, &bytes[..(end - block) as usize]);
+            ring::preload(&ring, block, &read_surely(&segments, block)?[..(end - block) as usize]);
         }
         for word in [&state.tail, &state.claim_head, &state.committed, &state.durable] {
             word.store(end, SeqCst);
@@ -446,6 +444,27 @@ impl Log {
             segment_count: (state.prepared_end.load(Relaxed) - state.gone_below.load(Relaxed)) / bytes,
         }
     }
+}
+
+/// How often the block is read again.
+const SURE_TRIES_MAX: u32 = 3;
+
+/// The block of the log's end, which the first flush writes once more. Nothing proves its records here, and a bit that
+/// was read wrong would be written. So two reads have to agree.
+fn read_surely(segments: &Segments, block: u64) -> Result<AlignedBuf, LogError> {
+    let start = segments.start_of(block);
+    let file = segments.file(start)?;
+    let [mut bytes, mut again] = [AlignedBuf::new(BLOCK_BYTES as usize), AlignedBuf::new(BLOCK_BYTES as usize)];
+    file.read_at(block - start, &mut bytes)?;
+    for _ in 0..SURE_TRIES_MAX {
+        file.read_at(block - start, &mut again)?;
+        if bytes[..] == again[..] {
+            return Ok(bytes);
+        }
+        std::mem::swap(&mut bytes, &mut again);
+    }
+    let (expected, found) = (crc32c::crc32c(&bytes), crc32c::crc32c(&again));
+    Err(LogError::Invalid { lsn: Lsn(block), why: Malformed::Checksum { expected, found } })
 }
 
 /// Looks at the segments that are there. Makes the one for `end` if it is missing; removes those behind a gap behind

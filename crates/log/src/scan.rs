@@ -9,6 +9,8 @@
 //! S3. There is one exception. A whole commit record may lie behind them, at a multiple of 8. It may be of the
 //!     incarnation in force or a later one, and say that the log was durable beyond that place. Then the log is damaged
 //!     there: [`LogError::Corrupt`]. All segments that exist are looked through.
+//! S4. What is not a record is read once more before it is believed. A read that went wrong once would make the log end
+//!     early: its last commits would be given up, and written over.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -166,7 +168,12 @@ impl LogScan {
             return Ok(None);
         }
         let lsn = Lsn(self.at);
-        match self.look()? {
+        let mut looked = self.look()?;
+        if looked.is_err() {
+            self.window.len = 0; // S4
+            looked = self.look()?;
+        }
+        match looked {
             Ok((length, incarnation)) => {
                 self.at += length as u64;
                 if let Some(watch) = &self.watch {

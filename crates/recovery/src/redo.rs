@@ -113,7 +113,12 @@ pub fn redo(
 ) -> Result<Redone, RecoveryError> {
     let Gathered { windows, bytes_max, until } = gathered;
     let count = windows.len() as u64;
-    let scan_rest = |_: &Window| until.map(|until| scan(until, found.incarnation_at(until))).transpose();
+    // The analysis has seen records up to the end. So what is none now was misread, and is an error below the limit.
+    let scan_rest = |_: &Window| {
+        let mut rest = until.map(|until| scan(until, found.incarnation_at(until))).transpose()?;
+        rest.iter_mut().for_each(|rest| rest.set_limit(found.end));
+        Ok::<_, RecoveryError>(rest)
+    };
     // All of them before a worker begins: none may outlive recovery.
     let rests = windows.iter().map(scan_rest).collect::<Result<Vec<_>, _>>()?;
     let mut others = Vec::new();
@@ -248,9 +253,6 @@ impl<'e> Worker<'e> {
         self.redo_window(until.unwrap_or(self.found.end))?;
         let Some(mut scan) = rest else { return self.end() };
         while let Some(record) = scan.next_view()? {
-            if record.lsn() >= self.found.end {
-                break;
-            }
             let (window, no, count) = (&mut self.window, self.no as usize, self.worker_count);
             each_change(record, |page, wants, op, args| {
                 if worker_of(page, count) == no {

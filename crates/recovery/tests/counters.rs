@@ -9,7 +9,7 @@ use counting::{
     repeat_gathered, repeat_history, values,
 };
 use ledgerstone_buffer::BufferError;
-use ledgerstone_disk::{Disk, Open, SimDisk};
+use ledgerstone_disk::{Call, Disk, Fault, FaultDisk, Harm, Open, SimDisk};
 use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
 use ledgerstone_page::{PageId, TableId};
@@ -381,6 +381,40 @@ fn redo_reads_again_what_the_analysis_had_no_room_for() {
             assert_eq!(&found, of_all.get_or_insert_with(|| found.clone()), "{room} bytes, {worker_count} workers");
         }
     }
+}
+
+/// The analysis has seen the log to its end. A read that goes wrong later must not pass for an earlier end.
+#[test]
+fn redo_does_not_take_a_read_gone_wrong_for_the_end_of_the_log() {
+    let disk = SimDisk::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (engine, control) = create(&shared).unwrap();
+    work(&engine, &control, 7, &mut vec![0; PAGES as usize * COUNTERS]);
+    engine.log.flush().unwrap();
+    let expected = values(&engine);
+    let repeat = |room: usize, fault: Fault| {
+        let faulty = FaultDisk::new(Arc::new(disk.after_kill()));
+        faulty.add(fault.on("log/"));
+        let shared: Arc<dyn Disk> = Arc::new(faulty.clone());
+        let repeated = repeat_gathered(&shared, Gathered::of(room, 1));
+        (repeated.map(|((engine, ..), _)| values(&engine)), faulty.hits())
+    };
+    let reads = |room| repeat(room, Fault::at(Call::Read, 1, Harm::Lie).from_then_on()).1;
+    let (once, twice) = (reads(1 << 20), reads(0));
+    assert!(once < twice, "{once} {twice}");
+    let mut told = 0;
+    for nth in once + 1..=twice {
+        for bit in (0..64 << 13).step_by(4099) {
+            let fault = Fault::at(Call::Read, nth, Harm::FlipBit(bit));
+            let found = repeat(0, fault.clone()).0.unwrap_or_else(|error| panic!("bit {bit} of read {nth}: {error}"));
+            assert_eq!(found, expected, "bit {bit} of read {nth}, misread once");
+            match repeat(0, fault.from_then_on()).0 {
+                Ok(found) => assert_eq!(found, expected, "bit {bit} of read {nth}, misread always"),
+                Err(_) => told += 1,
+            }
+        }
+    }
+    assert!(told > 10, "{told}, reads {once} {twice}");
 }
 
 #[test]
