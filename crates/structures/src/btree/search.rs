@@ -255,9 +255,10 @@ impl Tree {
         if !node.is_of(self.root) || node.level() != 0 {
             return None;
         }
-        let slot = node.find(probe);
-        let is_here = slot != Err(node.count()) || !node.is_beyond(probe.key());
-        is_here.then_some((node, slot))
+        match node.find(probe) {
+            Err(slot) if slot == node.count() && node.is_beyond(probe.key()) => None,
+            slot => Some((node, slot)),
+        }
     }
 
     /// The leaf at the aim. What is read of it counts after a check (D4).
