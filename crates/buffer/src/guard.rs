@@ -38,12 +38,14 @@ pub struct OptimisticPage<'a> {
     id: PageId,
     version: Version,
     frame: FrameNo,
+    /// The frame's: every look at the page asks for them.
+    words: Words<'a>,
 }
 
 impl<'a> OptimisticPage<'a> {
     #[inline]
     pub(crate) fn new(pool: &'a Pool, entry: &'a PageEntry, id: PageId, version: Version, frame: FrameNo) -> Self {
-        OptimisticPage { pool, entry, id, version, frame }
+        OptimisticPage { pool, entry, id, version, frame, words: Words::new(pool.frames.words(frame)) }
     }
 
     /// The page asked for.
@@ -55,7 +57,7 @@ impl<'a> OptimisticPage<'a> {
     /// Its bytes, which may be changing, or be another page's by now.
     #[inline]
     pub fn words(&self) -> Words<'a> {
-        Words::new(self.pool.frames.words(self.frame))
+        self.words
     }
 
     /// The version that was read under.

@@ -8,11 +8,13 @@
 //! W2. Writing past the end is a bug of ours and is asserted.
 //! W3. Byte i of the page is byte i % 8, counted from the low end, of word i / 8.
 //!
-//! A shared reference to atomics is all this file needs; its only unsafe code is a hint to the processor.
+//! A shared reference to atomics is all this file needs. Its only unsafe code gives hints to the processor, and copies
+//! into memory that nobody has written yet.
 
 use crate::PageBuf;
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
 use std::cmp::Ordering;
+use std::mem::MaybeUninit;
 
 /// Bytes to read, which may be changing. A reading counts only after the latch's version was found unchanged.
 #[derive(Clone, Copy)]
@@ -65,18 +67,26 @@ fn store(word: &AtomicU64, value: u64) {
     word.store(value.to_le(), Relaxed);
 }
 
-/// Copies words to as many bytes, a cache line at a time: such a copy is of a whole page, as a rule.
+/// Eight bytes to copy to.
+type Chunk = [MaybeUninit<u8>; 8];
+
 #[inline(always)]
-fn copy_words(words: &[AtomicU64], to: &mut [u8]) {
-    let (lines, rest) = to.as_chunks_mut::<64>();
+fn write(chunk: &mut Chunk, value: u64) {
+    *chunk = value.to_le_bytes().map(MaybeUninit::new);
+}
+
+/// Copies words to as many chunks, a cache line at a time: such a copy is of a whole page, as a rule.
+#[inline(always)]
+fn copy_words(words: &[AtomicU64], to: &mut [Chunk]) {
+    let (lines, rest) = to.as_chunks_mut::<8>();
     let (word_lines, word_rest) = words.as_chunks::<8>();
     for (line, words) in lines.iter_mut().zip(word_lines) {
-        for (chunk, word) in line.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-            *chunk = load(word).to_le_bytes();
+        for (chunk, word) in line.iter_mut().zip(words) {
+            write(chunk, load(word));
         }
     }
-    for (chunk, word) in rest.as_chunks_mut::<8>().0.iter_mut().zip(word_rest) {
-        *chunk = load(word).to_le_bytes();
+    for (chunk, word) in rest.iter_mut().zip(word_rest) {
+        write(chunk, load(word));
     }
 }
 
@@ -176,33 +186,56 @@ impl<'a> Words<'a> {
         let have = self.len_bytes().saturating_sub(off).min(out.len());
         let (out, past) = out.split_at_mut(have);
         past.fill(0);
-        let (first, bits) = (off / 8, off % 8 * 8);
-        let whole = have / 8;
-        let (body, tail) = out.split_at_mut(whole * 8);
-        if bits == 0 {
-            copy_words(self.words.get(first..first + whole).unwrap_or(&[]), body);
-        } else if whole > 0 {
-            let words = self.words.get(first + 1..first + 1 + whole).unwrap_or(&[]);
-            let mut low = self.word(first);
-            for (chunk, word) in body.as_chunks_mut::<8>().0.iter_mut().zip(words) {
-                let high = load(word);
-                *chunk = (low >> bits | high << (64 - bits)).to_le_bytes();
-                low = high;
-            }
+        // SAFETY: a byte may be where a byte may be that was never written, and `copy_inside` writes all of them.
+        self.copy_inside(off, unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) });
+    }
+
+    /// Appends the bytes from `off` on to `out`, `len` of them or as many as there are.
+    #[inline]
+    pub fn append_to(&self, off: usize, len: usize, out: &mut Vec<u8>) {
+        let len = self.len_bytes().saturating_sub(off).min(len);
+        if out.capacity() == 0 {
+            *out = Vec::with_capacity(len); // As large as the bytes, and without a look at what there was before.
+        } else {
+            out.reserve(len);
         }
-        if !tail.is_empty() {
-            let bytes = self.u64(off + whole * 8).to_le_bytes();
-            for (to, from) in tail.iter_mut().zip(bytes) {
-                *to = from;
+        self.copy_inside(off, &mut out.spare_capacity_mut()[..len]);
+        // SAFETY: there is room for so many, and `copy_inside` has written all of them.
+        unsafe { out.set_len(out.len() + len) };
+    }
+
+    /// Writes all of `out`, which ends at the end of the page at the latest.
+    ///
+    /// Words are read where they lie, and stored where they belong. So nothing is shifted but the first and the last.
+    #[inline]
+    fn copy_inside(&self, off: usize, out: &mut [MaybeUninit<u8>]) {
+        let (skip, end_at) = (off % 8, (off + out.len()).wrapping_sub(8));
+        let Some(start) = out.first_chunk_mut() else {
+            let bytes = self.u64(off).to_le_bytes();
+            for (to, from) in out.iter_mut().zip(bytes) {
+                to.write(from);
             }
+            return;
+        };
+        if skip != 0 {
+            write(start, self.word(off / 8) >> (skip * 8)); // What is not of this word is written again below.
+        }
+        let body_at = skip.wrapping_neg() % 8;
+        let first = (off + body_at) / 8;
+        let (chunks, rest) = out[body_at..].as_chunks_mut();
+        copy_words(&self.words[first..first + chunks.len()], chunks);
+        if !rest.is_empty()
+            && let Some(end) = out.last_chunk_mut()
+        {
+            write(end, self.u64(end_at));
         }
     }
 
     /// The bytes from `off` on, `len` of them or as many as there are.
     #[inline]
     pub fn to_vec(&self, off: usize, len: usize) -> Vec<u8> {
-        let mut out = vec![0; self.len_bytes().saturating_sub(off).min(len)];
-        self.copy_to(off, &mut out);
+        let mut out = Vec::new();
+        self.append_to(off, len, &mut out);
         out
     }
 

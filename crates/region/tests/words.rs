@@ -106,6 +106,9 @@ proptest! {
         prop_assert_eq!(&out, &padded(&bytes, off, len));
         let inside = bytes.len().saturating_sub(off).min(len);
         prop_assert_eq!(read.to_vec(off, len), padded(&bytes, off, inside));
+        let mut out = vec![0xee; 3];
+        read.append_to(off, len, &mut out);
+        prop_assert_eq!(out, [&[0xee; 3], &padded(&bytes, off, inside)[..]].concat());
     }
 
     #[test]

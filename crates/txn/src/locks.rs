@@ -50,12 +50,14 @@ pub fn key_hash(key: &[u8]) -> u64 {
 }
 
 /// The lock name of a whole table.
+#[inline]
 #[must_use]
 pub fn table_name(table: TableId) -> LockName {
     LockName { space: table.0 << 2 | TABLE, item: 0 }
 }
 
 /// The lock name of a key or gap.
+#[inline]
 #[must_use]
 pub fn key_name(table: TableId, what: KeyLock) -> LockName {
     match what {
@@ -87,7 +89,6 @@ pub(crate) fn text_of(name: LockName, key: Option<String>) -> String {
 const LOOKED_THROUGH_MAX: usize = 16;
 
 /// The table locks a transaction holds: a copy of what the lock table says, to save asking.
-#[derive(Default)]
 pub(crate) struct HeldTables {
     held: Vec<HeldTable>,
     /// Where each is in `held`, once there are too many to be looked through.
@@ -96,6 +97,8 @@ pub(crate) struct HeldTables {
     /// share.
     keys: u32,
     look_from: u32,
+    /// How many of one table it takes until the whole table is tried to be locked.
+    escalate_after: u32,
     /// No table is locked whole for its key locks ([`Txn::never_lock_whole_tables`]).
     never_whole: bool,
 }
@@ -119,14 +122,27 @@ const KEYS_BETWEEN_TRIES: u32 = 64;
 const SHARED_TABLES_TRIED_MAX: u32 = 8;
 
 impl HeldTables {
+    /// None yet. After so many locks on keys of one table, the table is tried to be locked instead.
+    pub(crate) fn new(escalate_after: u32) -> HeldTables {
+        HeldTables {
+            held: Vec::new(),
+            places: ByNumber::new(),
+            keys: 0,
+            look_from: KEYS_BETWEEN_TRIES,
+            escalate_after: escalate_after.max(1),
+            never_whole: false,
+        }
+    }
+
     /// None any more. Room for a few is kept.
+    #[inline]
     pub(crate) fn clear(&mut self) {
         if self.held.len() > LOOKED_THROUGH_MAX {
-            *self = HeldTables::default();
+            *self = HeldTables::new(self.escalate_after);
             return;
         }
         self.held.clear();
-        (self.keys, self.look_from) = (0, 0);
+        (self.keys, self.look_from) = (0, KEYS_BETWEEN_TRIES);
     }
 
     #[inline]
@@ -135,8 +151,13 @@ impl HeldTables {
             // From the back: the table used last is the likeliest, and there are few.
             self.held.iter().rposition(|h| h.table == table)
         } else {
-            self.places.get(table).map(|&place| place as usize)
+            self.place_of_many(table)
         }
+    }
+
+    #[inline(never)]
+    fn place_of_many(&self, table: TableId) -> Option<usize> {
+        self.places.get(table).map(|&place| place as usize)
     }
 
     fn find(&mut self, table: TableId) -> Option<&mut HeldTable> {
@@ -164,9 +185,11 @@ impl HeldTables {
                 place
             }
             None => {
-                let try_from = if self.never_whole { u32::MAX } else { 0 };
+                let try_from = if self.never_whole { u32::MAX } else { self.escalate_after };
                 self.held.push(HeldTable { table, mode, keys: 0, try_from, wrote: false });
-                self.number();
+                if self.held.len() > LOOKED_THROUGH_MAX {
+                    self.number();
+                }
                 self.held.len() - 1
             }
         }
@@ -204,13 +227,12 @@ impl HeldTables {
         if has_written { Mode::X } else { Mode::S }
     }
 
-    /// Notes the place of the newest; of all when they have just become many.
+    /// There are many. Notes the place of the newest; of all when they have just become many.
+    #[inline(never)]
     fn number(&mut self) {
         let count = self.held.len();
-        if count > LOOKED_THROUGH_MAX {
-            let from = if count == LOOKED_THROUGH_MAX + 1 { 0 } else { count - 1 };
-            self.places.extend((from as u32..).zip(&self.held[from..]).map(|(at, held)| (held.table, at)));
-        }
+        let from = if count == LOOKED_THROUGH_MAX + 1 { 0 } else { count - 1 };
+        self.places.extend((from as u32..).zip(&self.held[from..]).map(|(at, held)| (held.table, at)));
     }
 }
 
@@ -372,11 +394,18 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Txn::lock`].
+    #[inline]
     pub fn lock_table(&mut self, table: TableId, mode: Mode) -> Result<(), TxnError> {
         let place = self.tables.place(table);
         if self.rolling_back || place.is_some_and(|place| self.tables.has(place, mode)) {
             return Ok(());
         }
+        self.lock_table_more(place, table, mode)
+    }
+
+    /// The same for a table, at `place` if it is held already, that is not held so.
+    #[inline(never)]
+    fn lock_table_more(&mut self, place: Option<usize>, table: TableId, mode: Mode) -> Result<(), TxnError> {
         // The usual case.
         match self.engine.locks.lock(OwnerNo(self.chain.no), table_name(table), mode, Wait::Try) {
             Ok(grant) => {
@@ -418,12 +447,19 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Txn::try_lock`].
+    #[inline]
     pub fn try_lock_table(&mut self, table: TableId, mode: Mode) -> Result<bool, TxnError> {
         let place = self.tables.place(table);
         // A rollback takes no locks, so it has none to note.
         if self.rolling_back || place.is_some_and(|place| self.tables.has(place, mode)) {
             return Ok(true);
         }
+        self.try_lock_table_more(place, table, mode)
+    }
+
+    /// As [`Txn::lock_table_more`], if that needs no waiting.
+    #[inline(never)]
+    fn try_lock_table_more(&mut self, place: Option<usize>, table: TableId, mode: Mode) -> Result<bool, TxnError> {
         if !self.try_lock(table_name(table), mode)? {
             return Ok(false);
         }
@@ -450,7 +486,7 @@ impl Txn {
     /// # Errors
     /// As [`Txn::lock`].
     pub fn lock_key(&mut self, table: TableId, what: KeyLock, mode: Mode) -> Result<(), TxnError> {
-        self.lock_key_named(table, what, mode, None)
+        self.lock_key_named(table, key_name(table, what), mode, None)
     }
 
     /// As [`Txn::lock_key`], where the key is at hand: the one that is locked, or one that lies in the gap. If the lock
@@ -460,15 +496,14 @@ impl Txn {
     /// As [`Txn::lock`].
     #[inline]
     pub fn lock_key_at(&mut self, table: TableId, what: KeyLock, mode: Mode, key: &[u8]) -> Result<(), TxnError> {
-        self.lock_key_named(table, what, mode, Some(key))
+        self.lock_key_named(table, key_name(table, what), mode, Some(key))
     }
 
     /// The usual case: the intention is there, and the key's lock is free.
-    #[inline]
     fn lock_key_named(
         &mut self,
         table: TableId,
-        what: KeyLock,
+        name: LockName,
         mode: Mode,
         key: Option<&[u8]>,
     ) -> Result<(), TxnError> {
@@ -479,17 +514,17 @@ impl Txn {
                 return Ok(());
             }
             if self.tables.has(place, intention(mode)) && !self.is_escalation_due(place, mode) {
-                return match self.engine.locks.lock(OwnerNo(self.chain.no), key_name(table, what), mode, Wait::Try) {
+                return match self.engine.locks.lock(OwnerNo(self.chain.no), name, mode, Wait::Try) {
                     Ok(grant) => {
                         self.depend(grant.depends);
                         self.tables.count_key(place, grant.newly);
                         Ok(())
                     }
-                    Err(refused) => self.lock_key_anyhow(table, what, mode, key, Some(refused)),
+                    Err(refused) => self.lock_key_anyhow(table, name, mode, key, Some(refused)),
                 };
             }
         }
-        self.lock_key_anyhow(table, what, mode, key, None)
+        self.lock_key_anyhow(table, name, mode, key, None)
     }
 
     /// `refused` is the answer to a first try, if there was one.
@@ -497,7 +532,7 @@ impl Txn {
     fn lock_key_anyhow(
         &mut self,
         table: TableId,
-        what: KeyLock,
+        name: LockName,
         mode: Mode,
         key: Option<&[u8]>,
         mut refused: Option<LockError>,
@@ -508,7 +543,7 @@ impl Txn {
         self.with_room(Some(table), |txn| {
             match refused.take() {
                 Some(LockError::WouldBlock) => {
-                    let newly = txn.lock_waiting(key_name(table, what), mode, key)?;
+                    let newly = txn.lock_waiting(name, mode, key)?;
                     if let Some(place) = txn.tables.place(table) {
                         txn.tables.count_key(place, newly);
                     }
@@ -523,7 +558,7 @@ impl Txn {
                 _ => txn.lock_table_at(table, intention(mode))?,
             };
             if !(txn.is_escalation_due(place, mode) && txn.escalates(place, mode)?) {
-                let newly = txn.lock_newly(key_name(table, what), mode, key)?;
+                let newly = txn.lock_newly(name, mode, key)?;
                 txn.tables.count_key(place, newly);
             }
             Ok(())
@@ -605,10 +640,9 @@ impl Txn {
     /// they are more than this transaction's share of the lock table.
     #[inline]
     fn is_escalation_due(&mut self, place: usize, mode: Mode) -> bool {
-        let looks_at_share = self.tables.keys >= self.tables.look_from.max(KEYS_BETWEEN_TRIES);
         let held = &mut self.tables.held[place];
         held.wrote |= intention(mode) == Mode::IX;
-        held.keys >= self.engine.settings.escalate_after.max(1).max(held.try_from) || looks_at_share
+        held.keys >= held.try_from || self.tables.keys >= self.tables.look_from
     }
 
     /// With many key locks, tries to lock the table instead. With far too many, or more than this transaction's share
@@ -645,9 +679,9 @@ impl Txn {
 
     /// Puts the next look off, and returns the table at `place` with the number of its key locks.
     fn note_try(&mut self, place: usize) -> (TableId, u32) {
-        let between = self.engine.settings.escalate_after.clamp(1, KEYS_BETWEEN_TRIES);
+        let after = self.tables.escalate_after;
         let held = &mut self.tables.held[place];
-        held.try_from = held.keys.saturating_add(between);
+        held.try_from = held.keys.saturating_add(after.min(KEYS_BETWEEN_TRIES)).max(after);
         self.tables.look_from = self.tables.keys.saturating_add(KEYS_BETWEEN_TRIES);
         (held.table, held.keys)
     }
@@ -655,12 +689,11 @@ impl Txn {
     /// Whether so many key locks in one table have to become one lock on the table. A table of few locks would be
     /// locked for little.
     fn has_far_too_many(&self, keys: u32, has_used_its_share: bool) -> bool {
-        keys >= self.engine.settings.escalate_after.max(1).saturating_mul(8)
-            || keys >= KEYS_BETWEEN_TRIES && has_used_its_share
+        keys >= self.tables.escalate_after.saturating_mul(8) || keys >= KEYS_BETWEEN_TRIES && has_used_its_share
     }
 
     fn has_many(&self, keys: u32) -> bool {
-        keys >= self.engine.settings.escalate_after.max(1)
+        keys >= self.tables.escalate_after
     }
 
     /// Locks a table whole if that needs no waiting, and gives its key locks up.
@@ -749,11 +782,12 @@ impl Txn {
     fn give_up_keys(&mut self, table: TableId) -> u32 {
         let count = self.engine.locks.unlock_keys(OwnerNo(self.chain.no), table);
         self.tables.keys = self.tables.keys.saturating_sub(count);
+        let after = self.tables.escalate_after;
         if let Some(held) = self.tables.find(table) {
             held.keys = held.keys.saturating_sub(count);
-            held.try_from = 0;
+            held.try_from = after;
         }
-        self.tables.look_from = 0;
+        self.tables.look_from = KEYS_BETWEEN_TRIES;
         count
     }
 
@@ -772,7 +806,7 @@ mod tests {
     #[test]
     fn any_number_of_table_locks_is_found() {
         const COUNT: u64 = 500_000;
-        let mut tables = HeldTables::default();
+        let mut tables = HeldTables::new(1);
         let table = |n: u64| TableId(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
         for n in 0..COUNT {
             assert_eq!(tables.mode(table(n)), None);

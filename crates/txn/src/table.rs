@@ -130,6 +130,7 @@ impl TxnTable {
     }
 
     /// The slot of an owner.
+    #[inline]
     #[must_use]
     pub fn slot(&self, no: u32) -> &TxnSlot {
         &self.slots[no as usize]
@@ -142,7 +143,15 @@ impl TxnTable {
 
     /// Takes a free slot of users' for one of their transactions, looking from `hint` on, and gives it the next
     /// [`Xid`].
+    #[inline]
     pub(crate) fn claim(&self, hint: u32) -> Result<(u32, Xid), TxnError> {
+        let no = OWN_FIRST.saturating_add(hint);
+        // The usual case.
+        if no < self.last_slots()
+            && let Some(xid) = self.try_take(no, no, USED)
+        {
+            return Ok((no, xid));
+        }
         self.claim_of(OWN_FIRST..self.last_slots(), hint, USED)
     }
 
@@ -153,6 +162,7 @@ impl TxnTable {
             .map_err(|_| TxnError::OwnSlotsTaken { slots: OWN_SLOT_COUNT })
     }
 
+    #[inline(never)]
     fn claim_of(&self, slots: Range<u32>, hint: u32, used: usize) -> Result<(u32, Xid), TxnError> {
         let mut round = 0;
         loop {
@@ -176,23 +186,33 @@ impl TxnTable {
         let (first, count) = (slots.start, slots.end - slots.start);
         for step in 0..count {
             let no = first + (hint % count + step) % count;
-            let slot = self.slot(no);
-            if used::take(&slot.state, state::RUNNING) {
-                sync::yield_point("transactions: slot taken");
-                let before = if which == LAST_USED { first } else { 0 };
-                used::count(&self.next_xid[which], u64::from(no - before)); // T2
-                let xid = self.take_xid(slot);
-                slot.xid.store(xid, Release);
-                slot.last_lsn.store(0, Relaxed);
-                slot.undo_next.store(0, Relaxed);
-                slot.nesting.store(0, Relaxed);
-                return Some((no, Xid(xid)));
+            let before = if which == LAST_USED { first } else { 0 };
+            if let Some(xid) = self.try_take(no, no - before, which) {
+                return Some((no, xid));
             }
         }
         None
     }
 
+    /// Takes slot `no`, if it is free, which has number `counted_no` among those that word `which` counts (T2).
+    #[inline]
+    fn try_take(&self, no: u32, counted_no: u32, which: usize) -> Option<Xid> {
+        let slot = self.slot(no);
+        if !used::take(&slot.state, state::RUNNING) {
+            return None;
+        }
+        sync::yield_point("transactions: slot taken");
+        used::count(&self.next_xid[which], u64::from(counted_no)); // T2
+        let xid = self.take_xid(slot);
+        slot.xid.store(xid, Release);
+        slot.last_lsn.store(0, Relaxed);
+        slot.undo_next.store(0, Relaxed);
+        slot.nesting.store(0, Relaxed);
+        Some(Xid(xid))
+    }
+
     /// The id of the next transaction in this slot, which is the caller's (T5, T6).
+    #[inline]
     fn take_xid(&self, slot: &TxnSlot) -> u64 {
         let (own, end) = (slot.own_next.load(Relaxed), slot.own_end.load(Relaxed));
         let is_left = own < end && self.next_xid[0].load(Relaxed) > end + LAG_MAX;
@@ -227,6 +247,7 @@ impl TxnTable {
     }
 
     /// Gives a slot back.
+    #[inline]
     pub(crate) fn free(&self, no: u32) {
         let slot = self.slot(no);
         // One that has written nothing has no mark.

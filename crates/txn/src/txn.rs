@@ -30,7 +30,7 @@ use crate::chain::{Chain, FLAG_OUT_OF_ORDER, FORWARD_BYTES_MAX};
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
 use crate::version::{At, Before, Horizon, Times, Unseen, View, Who, Writer};
-use crate::{Engine, TxnError, VersionStore};
+use crate::{Engine, EngineSettings, TxnError, VersionStore};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
 pub const RECORD_OVERHEAD_BYTES: usize = 64;
@@ -90,12 +90,12 @@ pub struct Txn {
 
 impl Txn {
     pub(crate) fn new(engine: Share<Engine>, no: u32, xid: Xid) -> Txn {
-        let lock_timeout_ns = engine.settings.lock_timeout_ns;
+        let EngineSettings { lock_timeout_ns, escalate_after, .. } = engine.settings;
         Txn {
             engine,
             chain: Chain::new(no, xid),
             depends: Lsn::NONE,
-            tables: HeldTables::default(),
+            tables: HeldTables::new(escalate_after),
             lock_timeout_ns,
             gave_way_for: None,
             compensating: None,
@@ -114,6 +114,7 @@ impl Txn {
     }
 
     /// The same for a transaction that has ended: it is another from here on, in memory that is there.
+    #[inline]
     pub(crate) fn renew(&mut self, no: u32, xid: Xid) {
         debug_assert!(self.writer.is_empty() && self.hooks.is_empty() && self.view.is_none() && self.nesting == 0);
         self.chain = Chain::new(no, xid);
@@ -141,6 +142,7 @@ impl Txn {
 
     /// The engine this transaction runs in.
     #[must_use]
+    #[inline]
     pub fn engine(&self) -> &Arc<Engine> {
         self.engine.arc()
     }
@@ -423,6 +425,7 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Txn::open_view`].
+    #[inline]
     pub fn set_snapshot(&mut self) -> Result<(), TxnError> {
         self.view = Some(self.open_view(Horizon::Marks)?);
         Ok(())

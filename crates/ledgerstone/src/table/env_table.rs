@@ -127,7 +127,7 @@ impl EnvTable {
     #[inline]
     fn is_known_to(&self, txn: &Transaction) -> bool {
         let is_seen = match txn.shared.isolation {
-            Isolation::Snapshot => txn.snapshot_lsn().is_some_and(|at| at >= self.since), // V2
+            Isolation::Snapshot => txn.shared.has_snapshot_since(self.since), // V2
             _ => true,
         };
         is_seen && !self.info.is_dropped() && std::ptr::eq(&*txn.shared.env.engine, &**self.info.tree.engine())
@@ -143,10 +143,11 @@ impl EnvTable {
     ) -> Result<T, Error> {
         if self.is_known_to(txn) {
             match f(self.lent(txn)) {
+                Ok(done) => return Ok(done),
                 Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if self.info.is_dropped() => {
                     txn.shared.forget_conflict(&error); // V1
                 }
-                done => return done,
+                Err(error) => return Err(error),
             }
         }
         self.with_found(txn, f)

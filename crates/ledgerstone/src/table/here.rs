@@ -77,14 +77,20 @@ impl<'t> TableIn<'t> {
     /// Runs `f` as this transaction's level reads.
     #[inline]
     pub(crate) fn look<T>(self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
-        if self.shared.isolation == Isolation::Serializable {
-            return self.enter(Mode::IS, move |txn| f(txn, Sight::Locked));
+        match self.shared.isolation {
+            Isolation::Serializable => self.enter(Mode::IS, move |txn| f(txn, Sight::Locked)),
+            Isolation::Snapshot => self.shared.run_in(move |txn, own| {
+                own.check(txn, self.info())?;
+                let sight = self.shared.sight_at_snapshot(txn)?;
+                f(txn, sight)
+            }),
+            Isolation::ReadCommitted | Isolation::ReadUncommitted => self.look_now(f),
         }
-        self.look_unlocked(f)
     }
 
+    /// The same with a snapshot of its own.
     #[inline(never)]
-    fn look_unlocked<T>(self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
+    fn look_now<T>(self, f: impl FnOnce(&mut Txn, Sight) -> Result<T, Error>) -> Result<T, Error> {
         self.shared.run_in(move |txn, own| {
             own.check(txn, self.info())?;
             let (sight, _view) = self.sight_of(txn, Horizon::None, None)?;
@@ -95,7 +101,8 @@ impl<'t> TableIn<'t> {
     /// The value of `key`.
     #[inline]
     pub(crate) fn get(self, key: &[u8]) -> Result<Option<Vec<u8>>, Error> {
-        self.look(move |txn, sight| Ok(self.tree().get(txn, key, sight.read())?))
+        let mut value = Vec::new();
+        Ok(self.read_into(key, &mut value)?.then_some(value))
     }
 
     /// Calls `read` with the value of `key`, in a buffer that the thread keeps.

@@ -61,12 +61,7 @@ impl Shared {
     pub(crate) fn sight(&self, txn: &mut Txn, horizon: Horizon) -> Result<(Sight, Option<View>), Error> {
         match self.isolation {
             Isolation::Serializable => Ok((Sight::Locked, None)),
-            Isolation::Snapshot => {
-                // Set when the transaction began.
-                let at = txn.snapshot().ok_or(Error::Finished)?;
-                self.check_readable(at)?;
-                Ok((Sight::At(at), None))
-            }
+            Isolation::Snapshot => Ok((self.sight_at_snapshot(txn)?, None)),
             Isolation::ReadCommitted | Isolation::ReadUncommitted => {
                 let view = txn.open_view(horizon)?;
                 let at = view.at();
@@ -82,11 +77,24 @@ impl Shared {
         }
     }
 
+    /// The same at [`Isolation::Snapshot`]: the snapshot was taken when the transaction began.
+    #[inline]
+    pub(crate) fn sight_at_snapshot(&self, txn: &Txn) -> Result<Sight, Error> {
+        let Some(at) = txn.snapshot() else { return Err(Error::Finished) };
+        self.check_readable(at)?;
+        Ok(Sight::At(at))
+    }
+
     /// A failed environment still shows what a crash cannot take (design 4); a closed one nothing.
     #[inline]
     fn check_readable(&self, at: At) -> Result<(), Error> {
+        if self.env.engine.is_failed() { self.check_durable(at) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_durable(&self, at: At) -> Result<(), Error> {
         let engine = &self.env.engine;
-        if engine.is_failed() && (self.env.is_closed() || at.lsn > engine.log.durable_lsn()) {
+        if self.env.is_closed() || at.lsn > engine.log.durable_lsn() {
             engine.check()?;
         }
         Ok(())

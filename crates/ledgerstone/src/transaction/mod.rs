@@ -80,10 +80,18 @@ impl std::ops::Deref for Kept {
 }
 
 impl Drop for Transaction {
+    #[inline]
     fn drop(&mut self) {
-        if self.has_ended {
-            return;
+        if !self.has_ended {
+            self.roll_back();
         }
+    }
+}
+
+impl Transaction {
+    /// It was dropped before it has ended.
+    #[inline(never)]
+    fn roll_back(&mut self) {
         // Before anything is waited for. If a closure that a call of it runs keeps us waiting for too long (U2), the
         // closure still ran when we looked, a second after this was said. So the call sees it when it ends, and rolls
         // back. So does a call that drops it by its own closure (H1). In a thread without a slot tables may keep it
@@ -168,7 +176,7 @@ impl Transaction {
     pub(crate) fn wait_and_set_out(&self, name: LockName, mode: Mode) -> Result<(), Error> {
         self.shared.run(|txn| {
             txn.lock_instant(name, mode)?;
-            set_out(txn, self.shared.isolation)
+            self.shared.set_out_now(txn)
         })?;
         self.shared.is_untouched.store(true, Relaxed); // Nobody has asked for anything yet.
         Ok(())
@@ -229,11 +237,16 @@ impl Transaction {
         Ok(self.end()?.abort()?)
     }
 
+    #[inline]
     pub(crate) fn end(&mut self) -> Result<Box<Txn>, Error> {
-        self.end_unless_ended()?.ok_or(Error::Finished)
+        match self.end_unless_ended()? {
+            Some(txn) => Ok(txn),
+            None => Err(Error::Finished),
+        }
     }
 
     /// Takes the running transaction out, after calls of other threads; `None` if it has ended, by a conflict perhaps.
+    #[inline]
     pub(crate) fn end_unless_ended(&mut self) -> Result<Option<Box<Txn>>, Error> {
         let mut held = self.shared.hold()?;
         let txn = held.state.txn.take();

@@ -1,10 +1,10 @@
 //! The running transaction that handles share (H1 to H3 in `mod.rs`).
 
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
-use ledgerstone_page::Xid;
+use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Mutex, Share, SlotNo, TimedGuard, TimedMutex};
 use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
 
@@ -39,6 +39,8 @@ pub(crate) struct Shared {
     pub(super) was_ended: AtomicBool,
     pub(crate) isolation: Isolation,
     pub(super) is_read_only: bool,
+    /// The LSN of the snapshot that it has set out with, 0 without one. It stays when the transaction ends.
+    pub(super) snapshot_lsn: AtomicU64,
 }
 
 /// A conflict that has rolled a transaction back.
@@ -72,7 +74,7 @@ impl Shared {
         options: &TransactionOptions,
         kept: Option<Arc<Shared>>,
     ) -> Arc<Shared> {
-        let (owner, xid) = (txn.owner(), txn.xid());
+        let (owner, xid, snapshot_lsn) = (txn.owner(), txn.xid(), snapshot_lsn_of(&txn));
         let isolation = options.isolation.unwrap_or_default();
         if let Some(mut kept) = kept
             && let Some(shared) = Arc::get_mut(&mut kept)
@@ -80,6 +82,7 @@ impl Shared {
             // The rest is as new (S3 in `seat.rs`).
             (shared.owner, shared.xid) = (owner, xid);
             (shared.isolation, shared.is_read_only) = (isolation, options.read_only);
+            *shared.snapshot_lsn.get_mut() = snapshot_lsn;
             *shared.is_untouched.get_mut() = true;
             shared.state.get_mut().txn = Some(txn);
             return kept;
@@ -105,6 +108,7 @@ impl Shared {
             was_ended: no(),
             isolation,
             is_read_only: options.read_only,
+            snapshot_lsn: AtomicU64::new(snapshot_lsn),
         })
     }
 
@@ -132,11 +136,14 @@ pub(crate) struct Held<'s> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        // H2.
-        if let Some(txn) = &mut self.state.txn {
-            txn.keep_claim();
-        }
-        let has_ended = self.state.txn.is_none() && !self.state.views.is_empty();
+        let state = &mut *self.state;
+        let has_ended = match &mut state.txn {
+            Some(txn) => {
+                txn.keep_claim(); // H2.
+                false
+            }
+            None => !state.views.is_empty(),
+        };
         if self.shared.is_doomed.load(Relaxed) || has_ended {
             self.end();
         }
@@ -161,7 +168,7 @@ const LOOK_NS: u64 = 20_000_000;
 
 impl Shared {
     /// Waits for calls of other threads; refuses a call from inside a call (H1).
-    #[inline]
+    #[inline(always)]
     pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
         if let Some(thread) = self.env.engine.slots.at_hand()
             && let Some(state) = self.state.try_lock()
@@ -171,7 +178,7 @@ impl Shared {
         self.hold_later()
     }
 
-    #[inline]
+    #[inline(always)]
     fn held_by<'s>(&'s self, thread: SlotNo, state: TimedGuard<'s, State>) -> Held<'s> {
         self.holder.store(u32::from(thread.0) + 1, Relaxed);
         let mut held = Held { state, shared: self };
@@ -222,6 +229,19 @@ impl Shared {
                 return Err(Error::HeldByCaller { what, table: None });
             }
         }
+    }
+
+    /// Sets out, if it has not when it began ([`set_out`]).
+    pub(super) fn set_out_now(&self, txn: &mut Txn) -> Result<(), Error> {
+        set_out(txn, self.isolation)?;
+        self.snapshot_lsn.store(snapshot_lsn_of(txn), Relaxed); // For the threads that are handed the transaction.
+        Ok(())
+    }
+
+    /// True if the snapshot that it has set out with is as new as `lsn`. It may have ended since, as any call says.
+    #[inline]
+    pub(crate) fn has_snapshot_since(&self, lsn: Lsn) -> bool {
+        self.snapshot_lsn.load(Relaxed) >= lsn.0
     }
 
     /// Keeps the snapshot of a range as long as the range, but no longer than the transaction runs.
@@ -279,10 +299,8 @@ impl Shared {
         let state = &mut *held.state;
         let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
         let result = f(txn, &mut state.own);
-        txn.keep_claim();
         if self.is_doomed.load(Relaxed) {
-            state.txn = None; // Doomed, and so rolled back.
-            return Err(Error::Finished);
+            return Err(Error::Finished); // Rolled back when `held` goes.
         }
         result.map_err(|error| self.refused(state, error))
     }
@@ -338,6 +356,11 @@ impl Shared {
         }
         self.env.say_failed(error)
     }
+}
+
+#[inline]
+fn snapshot_lsn_of(txn: &Txn) -> u64 {
+    txn.snapshot().map_or(0, |at| at.lsn.0)
 }
 
 /// What a transaction does first, or as soon as what it had to wait for has ended: its snapshot shows that.

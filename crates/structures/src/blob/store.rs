@@ -308,9 +308,7 @@ fn read_page(
         if last > there {
             return Err(too_short(there).into());
         }
-        let old = out.len();
-        out.resize(old + (last - first) as usize, 0);
-        page.words().copy_to(CONTENT_AT + first as usize, &mut out[old..]);
+        page.words().append_to(CONTENT_AT + first as usize, (last - first) as usize, out);
         return Ok(());
     }
 }

@@ -88,13 +88,7 @@ impl Bytes for Words<'_> {
 
     #[inline]
     fn append_to(&self, at: usize, len: usize, out: &mut Vec<u8>) {
-        let len = len.min(Words::len_bytes(self).saturating_sub(at));
-        let old = out.len();
-        if out.capacity() == 0 {
-            *out = Vec::with_capacity(len); // As large as the value, and without a look at what there was before.
-        }
-        out.resize(old + len, 0);
-        Words::copy_to(self, at, &mut out[old..]);
+        Words::append_to(self, at, len, out);
     }
 }
 

@@ -61,6 +61,8 @@ pub(crate) const SLOTS_AT_AT: usize = PREFIX_LEN_AT + 2;
 /// Where the fences begin.
 pub(crate) const FENCES_AT: usize = SLOTS_AT_AT + 2;
 pub(crate) const SLOT_BYTES: usize = 8;
+/// Bytes of a key behind the prefix that its slot holds.
+const HEAD_BYTES: usize = size_of::<u32>();
 /// Bytes of a record before its key.
 pub(crate) const RECORD_HEADER_BYTES: usize = 2;
 /// Bytes of a child's page id.
@@ -501,18 +503,19 @@ impl<B: Bytes> Node<B> {
     pub(crate) fn find(&self, probe: &Probe<'_>) -> Result<usize, usize> {
         let (first, count, prefix_len) = (self.first(), field(self.counts, 0), self.prefix_len());
         let head = if prefix_len <= probe.prefix_max {
-            let bits = 8 * prefix_len as u32;
             let prefix = if self.has_own_prefix() {
                 self.bytes.u64(self.prefix_at())
             } else {
                 self.bytes.word(FENCES_AT / size_of::<u64>())
             };
-            let behind = u64::BITS - bits;
-            let [mine, theirs] = [prefix.swap_bytes(), probe.begin].map(|word| word.unbounded_shr(behind));
-            if mine != theirs {
-                return Err(if mine < theirs { self.count().max(first) } else { first });
+            // Half of the prefix's bits: to shift by all 64 of a word at once is not defined.
+            let half = 4 * prefix_len as u32;
+            let behind = u64::BITS / 2 - half;
+            let mine = prefix.swap_bytes();
+            if (mine ^ probe.begin) >> behind >> behind != 0 {
+                return Err(if mine < probe.begin { self.count().max(first) } else { first });
             }
-            (probe.begin.unbounded_shl(bits) >> 32) as u32
+            (probe.begin << half << half >> 32) as u32
         } else {
             match self.compare_prefix(probe.key) {
                 Ordering::Less => return Err(self.count().max(first)),
@@ -522,13 +525,21 @@ impl<B: Bytes> Node<B> {
         };
         let (at, word) = self.bytes.first_from(self.slots_no() + first, count.saturating_sub(first), head);
         match word {
-            Some(word) if word as u32 == head => self.find_by_rest(first + at, word, head, probe),
+            Some(word) if word as u32 == head => {
+                let key_len = usize::from((word >> 48) as u16);
+                // The usual case: the heads are all that there is of both keys. What the shorter one of two such keys
+                // lacks is zero in the longer one.
+                if key_len <= HEAD_BYTES && prefix_len + key_len == probe.key.len() {
+                    return Ok(first + at);
+                }
+                self.find_by_rest(first + at, word, head, probe)
+            }
             _ => Err(first + at),
         }
     }
 
     /// Finds a key from this slot on, which has this word, and is the first with its head.
-    #[inline]
+    #[inline(never)]
     fn find_by_rest(self, slot: usize, word: u64, head: u32, probe: &Probe<'_>) -> Result<usize, usize> {
         // As the prefix is equal, it is no longer than the key.
         let rest = probe.key.get(self.prefix_len()..).unwrap_or(&[]);
@@ -568,7 +579,6 @@ impl<B: Bytes> Node<B> {
     /// are equal.
     #[inline]
     fn compare_rest(&self, slot_word: u64, rest: &[u8]) -> Ordering {
-        const HEAD_BYTES: usize = size_of::<u32>();
         let key_len = usize::from((slot_word >> 48) as u16);
         if key_len <= HEAD_BYTES && rest.len() <= HEAD_BYTES {
             return key_len.cmp(&rest.len()); // What the shorter one lacks is zero in the longer one.

@@ -218,8 +218,11 @@ impl Tree {
         let mut page = cache.optimistic_if_here(self.root)?;
         for _ in 0..LEVELS_MAX {
             let node = Node::new(page.words());
-            if !node.is_of(self.root) || node.level() == 0 {
+            if !node.is_of(self.root) {
                 return None;
+            }
+            if node.level() == 0 {
+                return (page.id() == self.root).then_some(page); // All of the tree is this page.
             }
             let slot = node.child_slot_of(probe);
             if node.is_last(slot) && node.is_beyond(probe.key()) {
@@ -255,9 +258,10 @@ impl Tree {
         if !node.is_of(self.root) || node.level() != 0 {
             return None;
         }
-        let slot = node.find(probe);
-        let is_here = slot != Err(node.count()) || !node.is_beyond(probe.key());
-        is_here.then_some((node, slot))
+        match node.find(probe) {
+            Err(slot) if slot == node.count() && node.is_beyond(probe.key()) => None,
+            slot => Some((node, slot)),
+        }
     }
 
     /// The leaf at the aim. What is read of it counts after a check (D4).
