@@ -102,7 +102,7 @@ impl Chain {
         self.undo_needed += bytes;
     }
 
-    #[inline]
+    #[inline(never)]
     pub fn release_claim(&mut self, engine: &Engine) {
         if let Some(claim) = self.claim.take() {
             engine.log.give_back(claim);
@@ -118,6 +118,7 @@ impl Chain {
         }
     }
 
+    #[inline]
     pub fn release_all(&mut self, engine: &Engine) {
         let undo_reserved = std::mem::take(&mut self.undo_reserved);
         self.undo_needed = 0;

@@ -60,11 +60,14 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Txn::commit`].
+    #[inline]
     pub fn commit_in_place(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.engine.check()?;
-        if self.chain.last_lsn == Lsn(0) {
-            return self.commit_reader(durability);
-        }
+        if self.chain.last_lsn == Lsn(0) { self.commit_reader(durability) } else { self.commit_writer(durability) }
+    }
+
+    #[inline(never)]
+    fn commit_writer(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.claim_last(COMMIT_RECORD_BYTES)?;
         self.slot().state.store(state::COMMITTING, Relaxed);
         let durable = self.engine.log.durable_lsn().0.to_le_bytes();
@@ -89,6 +92,7 @@ impl Txn {
         Ok(Committed { lsn, depends })
     }
 
+    #[inline]
     fn commit_reader(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.end(true, None);
         let depends = self.depends;
@@ -111,6 +115,7 @@ impl Txn {
     }
 
     /// Ends the transaction in this process and in the region: hooks, locks, slot.
+    #[inline]
     pub(crate) fn end(&mut self, committed: bool, commit_lsn: Option<Lsn>) {
         self.ended = true;
         if !self.writer.is_empty() {

@@ -182,18 +182,18 @@ impl Engine {
     }
 
     /// Begins a transaction of the user's in the place of one that has ended. So nothing is allocated, and no reference
-    /// to the engine is counted. Otherwise this is [`Engine::begin_aged`].
+    /// to the engine is counted. `thread` is the caller's slot. Otherwise this is [`Engine::begin_aged`].
     ///
     /// # Errors
     /// As [`Engine::begin`]. The transaction is what it was, and has ended.
     ///
     /// # Panics
     /// If the transaction has not ended: a bug of the caller.
-    pub fn begin_again(ended: &mut Txn, age: Xid) -> Result<(), TxnError> {
+    #[inline]
+    pub fn begin_again(ended: &mut Txn, thread: SlotNo, age: Xid) -> Result<(), TxnError> {
         assert!(ended.ended && !ended.is_prepared, "transaction {} has not ended", ended.xid());
         ended.engine.check()?;
-        let hint = u32::from(ended.engine.thread()?.0);
-        let claimed = ended.engine.table.claim(hint)?;
+        let claimed = ended.engine.table.claim(u32::from(thread.0))?;
         let (no, xid) = ended.engine.enter_slot(claimed, true, age)?;
         ended.renew(no, xid);
         Ok(())
@@ -245,6 +245,7 @@ impl Engine {
     }
 
     /// What the snapshots that this thread opens hold.
+    #[inline]
     pub(crate) fn version_share(&self) -> Result<&Share<VersionStore>, TxnError> {
         Ok(self.version_shares.get_or_make(self.thread()?, || Share::new(Arc::clone(&self.versions))))
     }
@@ -295,7 +296,7 @@ impl Engine {
     #[inline]
     #[must_use]
     pub fn is_failed(&self) -> bool {
-        self.is_inherited() || self.failed.load(Acquire) || self.log.is_failed()
+        self.failed.load(Acquire) || self.log.is_failed() // The log has failed in a child, too.
     }
 
     /// Why the environment failed. Empty while it has not failed.

@@ -130,6 +130,7 @@ impl TxnTable {
     }
 
     /// The slot of an owner.
+    #[inline]
     #[must_use]
     pub fn slot(&self, no: u32) -> &TxnSlot {
         &self.slots[no as usize]
@@ -142,7 +143,15 @@ impl TxnTable {
 
     /// Takes a free slot of users' for one of their transactions, looking from `hint` on, and gives it the next
     /// [`Xid`].
+    #[inline]
     pub(crate) fn claim(&self, hint: u32) -> Result<(u32, Xid), TxnError> {
+        let no = OWN_FIRST.saturating_add(hint);
+        // The usual case.
+        if no < self.last_slots()
+            && let Some(xid) = self.try_take(no, no, USED)
+        {
+            return Ok((no, xid));
+        }
         self.claim_of(OWN_FIRST..self.last_slots(), hint, USED)
     }
 
@@ -153,6 +162,7 @@ impl TxnTable {
             .map_err(|_| TxnError::OwnSlotsTaken { slots: OWN_SLOT_COUNT })
     }
 
+    #[inline(never)]
     fn claim_of(&self, slots: Range<u32>, hint: u32, used: usize) -> Result<(u32, Xid), TxnError> {
         let mut round = 0;
         loop {
@@ -176,28 +186,38 @@ impl TxnTable {
         let (first, count) = (slots.start, slots.end - slots.start);
         for step in 0..count {
             let no = first + (hint % count + step) % count;
-            let slot = self.slot(no);
-            // Relaxed look first: a compare-exchange takes the cache line even when it fails.
-            if slot.state.load(Relaxed) == state::FREE
-                && slot.state.compare_exchange(state::FREE, state::RUNNING, SeqCst, Relaxed).is_ok()
-            {
-                sync::yield_point("transactions: slot taken");
-                let before = if used == LAST_USED { first } else { 0 };
-                if self.next_xid[used].load(Relaxed) <= u64::from(no - before) {
-                    self.next_xid[used].fetch_max(u64::from(no - before) + 1, SeqCst); // T2
-                }
-                let xid = self.take_xid(slot);
-                slot.xid.store(xid, Release);
-                slot.last_lsn.store(0, Relaxed);
-                slot.undo_next.store(0, Relaxed);
-                slot.nesting.store(0, Relaxed);
-                return Some((no, Xid(xid)));
+            let before = if used == LAST_USED { first } else { 0 };
+            if let Some(xid) = self.try_take(no, no - before, used) {
+                return Some((no, xid));
             }
         }
         None
     }
 
+    /// Takes slot `no`, if it is free, which is the one with number `counted_no` of those counted in `used` (T2).
+    #[inline]
+    fn try_take(&self, no: u32, counted_no: u32, used: usize) -> Option<Xid> {
+        let slot = self.slot(no);
+        // Relaxed look first: a compare-exchange takes the cache line even when it fails.
+        if slot.state.load(Relaxed) != state::FREE
+            || slot.state.compare_exchange(state::FREE, state::RUNNING, SeqCst, Relaxed).is_err()
+        {
+            return None;
+        }
+        sync::yield_point("transactions: slot taken");
+        if self.next_xid[used].load(Relaxed) <= u64::from(counted_no) {
+            self.next_xid[used].fetch_max(u64::from(counted_no) + 1, SeqCst); // T2
+        }
+        let xid = self.take_xid(slot);
+        slot.xid.store(xid, Release);
+        slot.last_lsn.store(0, Relaxed);
+        slot.undo_next.store(0, Relaxed);
+        slot.nesting.store(0, Relaxed);
+        Some(Xid(xid))
+    }
+
     /// The id of the next transaction in this slot, which is the caller's (T5, T6).
+    #[inline]
     fn take_xid(&self, slot: &TxnSlot) -> u64 {
         let (own, end) = (slot.own_next.load(Relaxed), slot.own_end.load(Relaxed));
         let is_left = own < end && self.next_xid[0].load(Relaxed) > end + LAG_MAX;
@@ -232,6 +252,7 @@ impl TxnTable {
     }
 
     /// Gives a slot back.
+    #[inline]
     pub(crate) fn free(&self, no: u32) {
         let slot = self.slot(no);
         // One that has written nothing has no mark.

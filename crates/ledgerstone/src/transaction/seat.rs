@@ -25,6 +25,7 @@ use crate::inner::{Handles, Inner};
 pub(crate) struct Seat {
     /// First, since it holds clones of those below.
     spare: OwnCell<Spare>,
+    slot: SlotNo,
     env: Share<Inner>,
     engine: Share<Engine>,
     /// The environment stays open while a transaction runs.
@@ -43,6 +44,7 @@ impl Seat {
         let env = &handles.env;
         Seat {
             spare: OwnCell::new(Arc::clone(&env.engine.slots), slot),
+            slot,
             env: Share::new(Arc::clone(env)),
             engine: Share::new(Arc::clone(&env.engine)),
             _handles: Arc::clone(handles),
@@ -58,7 +60,7 @@ impl Seat {
     pub(super) fn begin(&self, age: Xid) -> Result<(Box<Txn>, Option<Arc<Shared>>), Error> {
         match self.spare.take() {
             Some(Spare { shared, mut txn }) => {
-                Engine::begin_again(&mut txn, age)?;
+                Engine::begin_again(&mut txn, self.slot, age)?; // Only a thread in the slot comes here.
                 Ok((txn, Some(shared)))
             }
             None => Ok((Box::new(Engine::begin_aged(&self.engine, age)?), None)),
@@ -71,8 +73,10 @@ impl Seat {
         // If a handle goes at this moment, the next transaction makes itself anew.
         if Arc::strong_count(&shared) == 1 {
             fence(Acquire); // Pairs with the Release of handles that have gone: what they did is over.
-            if shared.is_as_new() {
-                drop(self.spare.put(Spare { shared, txn }));
+            if shared.is_as_new()
+                && let Some(before) = self.spare.put(Spare { shared, txn })
+            {
+                drop(before); // That of a transaction that ended meanwhile.
             }
         }
     }

@@ -83,6 +83,7 @@ impl VersionStore {
     ///
     /// # Errors
     /// All snapshot slots are taken.
+    #[inline]
     pub(crate) fn open(
         store: &Share<VersionStore>,
         table: &TxnTable,
@@ -168,22 +169,33 @@ impl VersionStore {
         let _ = used.compare_exchange(no + 1, no, SeqCst, Relaxed);
     }
 
+    /// A free slot, from the thread's own number on: two threads that take turns in one slot would wait for each other.
+    #[inline]
     fn open_slot(&self, hint: usize) -> Option<usize> {
+        if hint < self.snapshots.len() && self.try_open(hint) {
+            return Some(hint); // The usual case.
+        }
+        self.open_any_slot(hint)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_any_slot(&self, hint: usize) -> Option<usize> {
         let count = self.snapshots.len();
-        // From the thread's own number on: two threads that take turns in one slot would wait for each other.
         let start = hint % count;
         // Twice: `lower_used` may have held the only one that is free.
-        for no in (start..count).chain(0..count).chain(0..start) {
-            let taken = &self.snapshots[no].taken;
-            if taken.load(Relaxed) == 0 && taken.compare_exchange(0, 1, SeqCst, Relaxed).is_ok() {
-                let used = &self.state[0].slots_used;
-                if used.load(SeqCst) <= no as u64 {
-                    used.fetch_max(no as u64 + 1, SeqCst);
-                }
-                return Some(no);
-            }
+        (start..count).chain(0..count).chain(0..start).find(|&no| self.try_open(no))
+    }
+
+    #[inline]
+    fn try_open(&self, no: usize) -> bool {
+        let taken = &self.snapshots[no].taken;
+        let is_ours = taken.load(Relaxed) == 0 && taken.compare_exchange(0, 1, SeqCst, Relaxed).is_ok();
+        let used = &self.state[0].slots_used;
+        if is_ours && used.load(SeqCst) <= no as u64 {
+            used.fetch_max(no as u64 + 1, SeqCst);
         }
-        None
+        is_ours
     }
 
     /// Pages with changes below this LSN only hold nothing that a snapshot with a horizon, open now or later, does not
