@@ -73,10 +73,10 @@ impl Seat {
         // If a handle goes at this moment, the next transaction makes itself anew.
         if Arc::strong_count(&shared) == 1 {
             fence(Acquire); // Pairs with the Release of handles that have gone: what they did is over.
-            if shared.is_as_new() {
-                if let Some(before) = self.spare.put(Spare { shared, txn }) {
-                    drop(before); // That of a transaction that ended meanwhile.
-                }
+            if shared.is_as_new()
+                && let Some(before) = self.spare.put(Spare { shared, txn })
+            {
+                drop(before); // That of a transaction that ended meanwhile.
             }
         }
     }
