@@ -499,3 +499,33 @@ fn a_place_without_locks_takes_backups_and_the_directory_of_an_environment_does_
     assert!(matches!(take(Arc::new(disk.clone())), Err(Error::TargetNotEmpty { .. })));
     assert_eq!(disk.files(), before);
 }
+
+/// K4 in `take.rs` of the crate `ledgerstone-recovery`: whichever bit of the log is read wrong, the last record's length
+/// too, the backup says so, or it is whole.
+#[test]
+fn no_backup_is_made_of_a_read_of_the_log_gone_wrong() {
+    let faulty = FaultDisk::new(Arc::new(SimDisk::new()));
+    let env = tiny().open_on(Arc::new(faulty.clone())).unwrap();
+    env.transact(|txn| txn.bytes_or_create("t").map(drop)).unwrap();
+    let kept = SimDisk::new();
+    backup(&env, &kept, FULL);
+    env.transact(|txn| txn.bytes("t")?.put(b"k", &[7; 100]).map(drop)).unwrap();
+    let open = env.begin().unwrap();
+    open.bytes("t").unwrap().put(b"l", &[8; 100]).unwrap(); // A record that may be longer is the last one.
+    let (mut told, mut whole) = (0, 0);
+    for bit in (0..8192 * 8).step_by(7) {
+        let to = kept.snapshot();
+        faulty.add(Fault::at(Call::Read, 1, Harm::FlipBit(bit)).on("log/"));
+        let taken = env.backup_on(Arc::new(to.clone()), BackupOptions::default().incremental(true), |_| ());
+        faulty.behave();
+        match taken {
+            Ok(_) => {
+                let verified = Backup::open_on(&to).and_then(|set| set.verify());
+                verified.unwrap_or_else(|error| panic!("bit {bit}: {error}"));
+                whole += 1;
+            }
+            Err(_) => told += 1,
+        }
+    }
+    assert!(told > 100 && whole > 100, "{told} {whole}");
+}

@@ -9,7 +9,7 @@ use std::task::{Wake, Waker};
 
 use kit::*;
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, FileDisk, Harm, Open, SimDisk};
-use ledgerstone_log::{FIRST_LSN, LOG_DIR, LogConfig, LogError, Malformed, RECORD_BYTES_MAX, segment_name};
+use ledgerstone_log::{FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, Malformed, RECORD_BYTES_MAX, segment_name};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Region, sync};
 
@@ -388,6 +388,26 @@ fn threads_append_and_commit_at_once_on_real_files() {
     numbers.sort_unstable();
     numbers.dedup();
     assert!(numbers.len() >= 6 * 60 * 4 - 1);
+}
+
+/// F1, F9: no write of a record lacks space later, and what lies behind the records is zeros, not what the buffer held.
+#[test]
+fn a_segment_has_all_its_space_and_zeros_behind_its_records() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir.path()));
+    let segment_bytes = 1 << 20;
+    let log = Log::open(LogConfig { segment_bytes, buffer_bytes: 128 << 10, ..config(disk) }).unwrap();
+    let first = dir.path().join(LOG_DIR).join(segment_name(0));
+    let has_space = |bytes: u64| assert!(bytes >= segment_bytes, "{bytes} bytes of space");
+    has_space(first.metadata().unwrap().blocks() * 512);
+    for no in 0..60 {
+        append_one(&log, no, if no % 10 == 0 { 9_000 } else { 3_000 }).unwrap();
+        log.flush().unwrap();
+        let behind = &std::fs::read(&first).unwrap()[log.durable_lsn().0 as usize..];
+        assert_eq!(behind.iter().position(|&byte| byte != 0), None, "behind record {no}");
+    }
+    has_space(first.metadata().unwrap().blocks() * 512);
 }
 
 struct Counter(AtomicU64);

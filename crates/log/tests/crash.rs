@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use kit::*;
-use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_log::{Beginning, FIRST_LSN, Log, LogConfig, LogError, LogFiles, LogReader, RecordKind};
+use ledgerstone_disk::{Disk, Open, SimDisk};
+use ledgerstone_log::{
+    Beginning, FIRST_LSN, LOG_DIR, Log, LogConfig, LogError, LogFiles, LogReader, RecordKind, segment_start,
+};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::Random;
 use ledgerstone_region::sync::{self, Scheduler};
@@ -42,6 +44,28 @@ impl Shared {
         let mut life = self.0.lock().unwrap();
         life.durable = life.durable.max(lsn.0);
     }
+}
+
+/// F1, F6: whatever the power takes, a segment that has its name has its length.
+#[test]
+fn a_segment_that_has_its_name_is_whole() {
+    let mut found_count = 0;
+    for n in 1..80 {
+        let disk = SimDisk::new();
+        disk.crash_at(n);
+        let _ended = Log::open(config(Arc::new(disk.clone())))
+            .and_then(|log| (0..60).try_for_each(|no| append_one(&log, no, 1500).and_then(|lsn| log.flush_to(lsn))));
+        for seed in 0..4 {
+            let after = disk.after_crash(seed);
+            let names = after.list(LOG_DIR).unwrap_or_default();
+            for name in names.iter().filter(|name| segment_start(name).is_some()) {
+                let file = after.open(&format!("{LOG_DIR}/{name}"), Open::READ).unwrap();
+                assert_eq!(file.len().unwrap(), SEGMENT_BYTES, "{name} after a crash at {n}, seed {seed}");
+                found_count += 1;
+            }
+        }
+    }
+    assert!(found_count > 300, "{found_count}");
 }
 
 fn client(log: &Log, shared: &Shared, thread: u64, seed: u64) -> Result<(), LogError> {

@@ -383,6 +383,30 @@ fn redo_reads_again_what_the_analysis_had_no_room_for() {
     }
 }
 
+/// Wherever the room ends, the rest is read under the incarnation in force there.
+#[test]
+fn redo_reads_the_rest_from_any_record_on() {
+    let mut disk = SimDisk::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    drop(create(&shared).unwrap());
+    let mut expected = Vec::new();
+    for life in 0..4 {
+        disk = disk.after_kill();
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let (engine, ..) = repeat_history(&shared).unwrap();
+        let mut txn = engine.begin().unwrap();
+        (0..5).for_each(|n| add(&mut txn, 1 + (n * 7 + life) % PAGES, 0, 1 + life as i64).unwrap());
+        txn.commit(Durability::Sync).unwrap();
+        expected = values(&engine);
+    }
+    let all = repeat_gathered(&(Arc::new(disk.after_kill()) as Arc<dyn Disk>), Gathered::of(1 << 20, 1)).unwrap().1;
+    for room in (0..6000).step_by(16) {
+        let shared: Arc<dyn Disk> = Arc::new(disk.after_kill());
+        let ((engine, ..), redone) = repeat_gathered(&shared, Gathered::of(room, 1)).unwrap();
+        assert_eq!((values(&engine), redone), (expected.clone(), all), "room for {room} bytes");
+    }
+}
+
 /// The analysis has seen the log to its end. A read that goes wrong later must not pass for an earlier end.
 #[test]
 fn redo_does_not_take_a_read_gone_wrong_for_the_end_of_the_log() {

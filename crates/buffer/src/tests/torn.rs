@@ -188,6 +188,27 @@ fn a_log_that_ends_before_a_mark_is_refused_before_anything_is_written() {
     assert_eq!(Cache::repair_torn(&*fixture.data, &*area, PAGE_BYTES, durable, false).unwrap(), [PageId(4)]);
 }
 
+/// D8 counts for pages that go home without a copy, too: also where the last mark ends just before them.
+#[test]
+fn a_page_without_a_copy_goes_home_behind_its_mark() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    for id in [3, 7, 11] {
+        let lsn = fixture.log.tail();
+        fixture.write(PageId(id), id).unwrap();
+        assert_eq!(fixture.cache.write_back_all().unwrap(), 1);
+        let after = disk.snapshot().after_crash(id);
+        let (data, area) = (after.open("data", Open::EXISTING).unwrap(), after.open("double-write", Open::EXISTING));
+        let found = Cache::repair_torn(&*data, &*area.unwrap(), PAGE_BYTES, lsn, false);
+        assert!(matches!(found, Err(BufferError::LogEndsEarly { .. })), "page {id} of {lsn}: {found:?}");
+    }
+    let mut slots = vec![0; 4 * 17 * 4096];
+    area.read_at(32768, &mut slots).unwrap();
+    let has_copy = |slot: &[u8]| slot[header::PAGE_ID..header::PAGE_LSN].iter().any(|&byte| byte != 0);
+    assert!(!slots.chunks(4096).filter(|slot| !slot.starts_with(b"LSTDMARK")).any(has_copy), "none has a copy");
+}
+
 #[test]
 fn an_area_of_an_older_format_is_used_and_written_anew() {
     for (version, lane_slots) in [(1, 16), (2, 17)] {

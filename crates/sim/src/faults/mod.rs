@@ -21,6 +21,8 @@
 //! - F5. In no case a panic, a hang, or an error without a type.
 //! - F6. Where a failed environment is closed while its clients still run, nothing is written after the close has
 //!   returned.
+//! - F7. Often the first opening after the life reads a bit wrong, once. It opens or is refused, and the one after it
+//!   finds what it would have found.
 
 pub mod plan;
 pub mod round;

@@ -21,6 +21,8 @@ pub struct FaultPlan {
     pub in_open: bool,
     /// How the life with the fault ends.
     pub ending: Ending,
+    /// The first opening after that meets this one, which is a read gone wrong, and is killed.
+    pub misread: Option<Fault>,
 }
 
 /// A device that answers nothing for a while.
@@ -76,7 +78,12 @@ impl FaultPlan {
         };
         let in_open = random.percent(30);
         let stall = random.percent(12).then(|| Stall { nth: 1 + random.below(2000), ns: 20_000_000_000 });
-        FaultPlan { plan, fault, stall, in_open, ending }
+        let misread = random.percent(40).then(|| {
+            let nth = 1 + random.below(1 << random.between(1, 6));
+            let path = if is_raw { "" } else { random.pick(&["log", "log", "data", ""]) };
+            Fault::at(Call::Read, nth, Harm::FlipBit(random.number())).on(path)
+        });
+        FaultPlan { plan, fault, stall, in_open, ending, misread }
     }
 
     /// What has to hold afterwards.

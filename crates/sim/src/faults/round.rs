@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{Environment, Error};
-use ledgerstone_disk::{Disk, FaultDisk, Harm, SimDisk};
+use ledgerstone_disk::{Disk, Fault, FaultDisk, Harm, SimDisk};
 use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::{
     Mutex,
@@ -45,11 +45,17 @@ pub fn run(plan: &FaultPlan, prepared: &mut Prepared) -> Result<Counters, Vec<St
     let mut plan = plan.clone();
     loop {
         let (disk, base) = prepared.get(&plan.plan)?;
-        let left = simulate(plan.plan.seed, &disk, || live(&plan, &disk))?;
+        let mut left = simulate(plan.plan.seed, &disk, || live(&plan, &disk))?;
         if !left.bugs.is_empty() {
             return Err(with_nth(&plan, left.bugs));
         }
         let mut counters = left.counters.clone();
+        if let Some(misread) = &plan.misread {
+            let disk = left.disk.clone();
+            let opened = simulate(plan.plan.seed ^ 3, &disk, || open_misreading(&plan, &disk, misread))?;
+            left.disk = opened.map_err(|lines| with_nth(&plan, lines))?;
+            counters.add("misread_openings", 1);
+        }
         let healthy = left.disk.clone();
         let found = simulate(plan.plan.seed ^ 1, &healthy, || look_after(&plan, &base, &left))?;
         let (found, kept) = found.map_err(|lines| with_nth(&plan, lines))?;
@@ -258,6 +264,22 @@ fn work(
         left.disk = disk.snapshot();
         disk.crash_now();
         drop(env);
+    }
+}
+
+/// An opening that misreads: it may be refused. What it leaves is what the next one finds.
+fn open_misreading(plan: &FaultPlan, disk: &SimDisk, misread: &Fault) -> Result<SimDisk, Vec<String>> {
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    faulty.add(misread.clone());
+    let opened = open_over(&plan.plan, Arc::new(faulty.clone()), plan.plan.start == Start::Nothing);
+    let may_be_refused = faulty.hits() > 0 || plan.promise() != Promise::Kept;
+    let left = disk.snapshot();
+    disk.crash_now();
+    match opened {
+        Err(error) if !may_be_refused || matches!(error, Error::Panicked(_)) => {
+            Err(vec![format!("open that met {misread:?} {} times: {error} ({error:?})", faulty.hits())])
+        }
+        _ => Ok(left),
     }
 }
 
