@@ -79,7 +79,8 @@ impl FaultPlan {
         let in_open = random.percent(30);
         let stall = random.percent(12).then(|| Stall { nth: 1 + random.below(2000), ns: 20_000_000_000 });
         let misread = random.percent(40).then(|| {
-            let nth = 1 + random.below(1 << random.between(1, 6));
+            let most = 1 << random.between(1, 6);
+            let nth = 1 + random.below(most);
             let path = if is_raw { "" } else { random.pick(&["log", "log", "data", ""]) };
             Fault::at(Call::Read, nth, Harm::FlipBit(random.number())).on(path)
         });
