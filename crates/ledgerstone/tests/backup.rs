@@ -500,8 +500,8 @@ fn a_place_without_locks_takes_backups_and_the_directory_of_an_environment_does_
     assert_eq!(disk.files(), before);
 }
 
-/// K4 in `take.rs` of the crate `ledgerstone-recovery`: whichever bit of the log is read wrong, the last record's length
-/// too, the backup says so, or it is whole.
+/// K4 in `take.rs` of the crate `ledgerstone-recovery`: whichever bit of the log is read wrong, the last record's
+/// length too, the backup says so, or it is whole.
 #[test]
 fn no_backup_is_made_of_a_read_of_the_log_gone_wrong() {
     let faulty = FaultDisk::new(Arc::new(SimDisk::new()));

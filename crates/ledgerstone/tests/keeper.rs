@@ -290,6 +290,31 @@ fn a_late_answer_does_not_let_go_of_what_was_asked_for_since() {
     assert!(oldest(&env).0 > from, "it let go");
 }
 
+/// The same where it has said meanwhile that it needs less, and the log of the late answer is gone.
+#[test]
+fn a_late_answer_that_names_what_is_gone_lets_go_of_nothing() {
+    let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));
+    let env = open(&disk, &said);
+    said.needs.store(oldest(&env).0, Relaxed);
+    (0..3).for_each(|_| grow(&env));
+    let (entered, has_entered) = channel();
+    let (go_on, goes_on) = channel();
+    *said.held_up.lock().unwrap() = Some((entered, goes_on));
+    let asking = env.clone();
+    let asks = std::thread::spawn(move || asking.stat());
+    has_entered.recv().unwrap(); // It is going to say that it needs all.
+    let from = env.stat().unwrap().log_tail_lsn;
+    said.needs.store(from, Relaxed);
+    grow(&env);
+    grow(&env);
+    go_on.send(()).unwrap();
+    let stat = within(60, "stat", move || asks.join().unwrap()).unwrap();
+    assert_eq!((stat.keeper_troubles, stat.log_pins.len()), (vec![], 1));
+    said.does_not_know.store(true, Relaxed); // Nobody hears from it again.
+    (0..3).for_each(|_| grow(&env));
+    assert!(oldest(&env).0 <= from, "{from} is gone");
+}
+
 #[test]
 fn a_keeper_whose_log_is_gone_is_told_of_in_stat() {
     let (disk, said) = (SimDisk::new(), Arc::new(Said::default()));

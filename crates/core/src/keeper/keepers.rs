@@ -35,6 +35,8 @@ struct Kept {
     is_new: bool,
     /// How many questions had been asked when it said last that it needs log.
     said_at: u64,
+    /// From where on.
+    said: Lsn,
     /// What it needs and is gone.
     lacks: Option<String>,
     /// Why it could not say what it needs when it was asked last.
@@ -70,7 +72,7 @@ impl Keepers {
     /// much to it.
     pub fn add(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>) -> KeeperId {
         let pin = log.pin_newest(&keeper.name(), keeper.log_bytes_max());
-        self.insert(keeper, Some(pin), true, None)
+        self.insert(keeper, Some(pin), true, (Lsn(0), None))
     }
 
     /// The same for one that says at once what it needs. If a part of that is gone, the rest is kept: it may be put
@@ -78,14 +80,20 @@ impl Keepers {
     pub fn add_at(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>, from: Lsn) -> KeeperId {
         let pin = log.pin_rest(&keeper.name(), from, keeper.log_bytes_max());
         let lacks = lacks(log, from);
-        self.insert(keeper, Some(pin), false, lacks)
+        self.insert(keeper, Some(pin), false, (from, lacks))
     }
 
-    fn insert(&self, keeper: Arc<dyn LogKeeper>, pin: Option<LogPin>, is_new: bool, lacks: Option<String>) -> KeeperId {
+    fn insert(
+        &self,
+        keeper: Arc<dyn LogKeeper>,
+        pin: Option<LogPin>,
+        is_new: bool,
+        (said, lacks): (Lsn, Option<String>),
+    ) -> KeeperId {
         let mut all = self.all.lock();
         all.last_id += 1;
         let (id, said_at) = (all.last_id, all.asked);
-        all.kept.push(Kept { id, keeper, pin, is_new, said_at, lacks, does_not_know: None, holds_on: None });
+        all.kept.push(Kept { id, keeper, pin, is_new, said_at, said, lacks, does_not_know: None, holds_on: None });
         id
     }
 
@@ -114,7 +122,7 @@ impl Keepers {
         for (id, keeper) in self.everybody() {
             let asked = self.question();
             match unless_it_panics(|| keeper.needs_log_from()) {
-                Ok(Some(from)) => self.needs(log, id, &*keeper, from),
+                Ok(Some(from)) => self.needs(log, id, &*keeper, (from, asked)),
                 Ok(None) => self.needs_nothing(id, asked),
                 Err(what) => {
                     if let Some(kept) = self.all.lock().find(id) {
@@ -136,23 +144,29 @@ impl Keepers {
     pub fn moved(&self, log: &Arc<Log>, id: KeeperId, from: Lsn) {
         let keeper = self.everybody().into_iter().find(|(there, _)| *there == id);
         if let Some((_, keeper)) = keeper {
-            self.needs(log, id, &*keeper, from);
+            self.needs(log, id, &*keeper, (from, self.question()));
         }
     }
 
-    fn needs(&self, log: &Arc<Log>, id: KeeperId, keeper: &dyn LogKeeper, from: Lsn) {
+    /// Keeps the log from there on for one that was asked before. Unless it has said something later since: what lies
+    /// between the two may be gone.
+    fn needs(&self, log: &Arc<Log>, id: KeeperId, keeper: &dyn LogKeeper, (from, was_asked): (Lsn, u64)) {
         let lacks_pin = |kept: &Kept| kept.is_new || kept.pin.is_none();
         let is_first = self.all.lock().find(id).is_some_and(|kept| lacks_pin(kept));
         let bytes_max = keeper.log_bytes_max();
         let new = is_first.then(|| pin_from(log, &keeper.name(), from, bytes_max));
         let mut all = self.all.lock();
         let asked = all.asked;
-        let Some(kept) = all.find(id) else { return };
+        let is_late = |kept: &Kept| from < kept.said && kept.said_at >= was_asked;
+        let Some(kept) = all.find(id).filter(|kept| !is_late(kept)) else {
+            drop(all);
+            return drop(new);
+        };
         // Below the first LSN it names what was there when it named that first.
         let named = new.as_ref().or(kept.pin.as_ref()).map_or(from, LogPin::lsn);
         let lacks = lacks(log, if from < FIRST_LSN { named } else { from });
         let is_kept = lacks.is_none() || bytes_max != u64::MAX; // K4
-        (kept.does_not_know, kept.lacks, kept.said_at) = (None, lacks, asked);
+        (kept.does_not_know, kept.lacks, kept.said_at, kept.said) = (None, lacks, asked, from);
         let dropped = if !is_kept {
             [kept.pin.take(), new]
         } else if lacks_pin(kept) {
