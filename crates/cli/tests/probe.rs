@@ -283,7 +283,9 @@ fn beside_a_busy_program_values_are_noisy_and_nothing_is_advised_from_them() {
     drop(busy);
     let groups = report["experiments"].as_array().unwrap().iter().flat_map(|e| e["groups"].as_array().unwrap());
     let points: Vec<_> = groups.flat_map(|g| g["points"].as_array().unwrap()).collect();
-    let disturbed = points.iter().filter(|p| p["value"]["noisy"].to_string().contains("other programs used")).count();
+    // If the hypervisor takes the processor, too, that is said instead.
+    let is_disturbed = |why: &str| why.contains("other programs used") || why.contains("the hypervisor took");
+    let disturbed = points.iter().filter(|p| is_disturbed(&p["value"]["noisy"].to_string())).count();
     assert!(disturbed * 2 > points.len(), "{disturbed} of {}", points.len());
     assert!(points.iter().all(|p| p["value"]["noisy"].is_null() != p["value"]["median"].is_null()));
     let sync = report["advice"].as_array().unwrap().iter().find(|a| a["setting"] == "sync method").unwrap();
