@@ -222,9 +222,9 @@ impl Cache {
     }
 
     /// Those that need a copy in a lane come first, so that a batch has few of either kind; then by their ids. What the
-    /// log has may change until a page is taken.
-    fn sort_for_batches(&self, frames: &mut [(PageId, FrameNo)]) {
-        frames.sort_unstable_by_key(|&(id, frame)| (self.pool.frames.descriptor(frame).is_in_log(), id));
+    /// log has may change until a page is taken, so each frame is asked once: an order that changes is none.
+    pub(crate) fn sort_for_batches(&self, frames: &mut [(PageId, FrameNo)]) {
+        frames.sort_by_cached_key(|&(id, frame)| (self.pool.frames.descriptor(frame).is_in_log(), id));
     }
 
     fn batch_begin(&self) -> Result<Batch, BufferError> {

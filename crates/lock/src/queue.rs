@@ -312,12 +312,18 @@ impl Queue<'_> {
     fn grant(&self, node: &Node, mode: Mode, woken: &mut Woken) -> bool {
         let owner_no = node.owner_no();
         let word = &self.table.owner(owner_no).wait_word;
+        let held = node.granted();
+        // First: an owner that sees its word looks at its own nodes without the latch.
+        self.set_modes(node, Some(mode), None);
+        sync::yield_point("lock granted");
         match wait_word::end_wait(word, wait_word::ticket(word.load(Relaxed)), wait_word::GRANTED) {
-            None => return false,
+            None => {
+                self.set_modes(node, held, Some(mode));
+                return false;
+            }
             Some(Sleeper::Asleep) => woken.add(owner_no, word),
             Some(Sleeper::Awake) => {}
         }
-        self.set_modes(node, Some(mode), None);
         true
     }
 

@@ -1,6 +1,8 @@
 //! Threads for real.
 
 use super::*;
+use crate::dirt;
+use crate::frame_no::FrameNo;
 use std::sync::Barrier;
 
 #[test]
@@ -78,4 +80,33 @@ fn the_writer_ends_when_the_cache_goes() {
         sync::sleep_ns(100_000);
         round += 1;
     }
+}
+
+/// A change while the pages are put in order may make one of them that the log has whole, or end that.
+#[test]
+fn pages_are_put_in_order_whatever_becomes_of_them_meanwhile() {
+    let fixture = fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup { frames: 64, ..Setup::default() });
+    for id in 0..40 {
+        fixture.write(PageId(id), id).unwrap();
+    }
+    let cache = &fixture.cache;
+    let frames: Vec<(PageId, FrameNo)> =
+        (0..40).map(|id| (PageId(id), cache.entry(PageId(id)).unwrap().frame().unwrap())).collect();
+    std::thread::scope(|scope| {
+        let changes = scope.spawn(|| {
+            let mut random = Random::new(1);
+            for _ in 0..2_000_000 {
+                let (_, frame) = frames[random.below(40) as usize];
+                let word = &cache.pool.frames.descriptor(frame).rec_lsn;
+                let lsn = dirt::oldest_change(word, &AtomicU64::new(0)).unwrap();
+                word.store(dirt::of_change(lsn, random.below(2) == 0), SeqCst);
+            }
+        });
+        while !changes.is_finished() {
+            let mut sorted = frames.clone();
+            cache.sort_for_batches(&mut sorted);
+            sorted.sort_unstable_by_key(|&(id, _)| id);
+            assert!(sorted == frames);
+        }
+    });
 }
