@@ -3,7 +3,7 @@
 //! The futexes are private to the process, which saves the kernel a look-up; sharing the region among processes drops
 //! that flag, here.
 
-use crate::atomic::{AtomicU32, AtomicU64};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::OnceLock;
 
 /// Rounds of spinning: 1, 2, 4, ... pauses up to 32 a round, some 10 us in all. Waking a sleeper on another processor
@@ -11,6 +11,10 @@ use std::sync::OnceLock;
 const SPIN_ROUNDS: u32 = 11;
 /// After these rounds of spinning, rounds of yielding: the holder may be waiting for our processor.
 const YIELD_ROUNDS: u32 = 2;
+/// A yield that took so long went to somebody who computes: another program, or a thread that nobody waits for.
+const DEAR_YIELD_NS: u64 = 1_000_000;
+/// For so long after a dear yield, nobody yields.
+const NO_YIELDS_NS: u64 = 50_000_000;
 
 pub(super) fn wait(word: &AtomicU32, expected: u32, timeout_ns: Option<u64>) -> bool {
     wait_at(word.as_ptr(), expected, timeout_ns)
@@ -70,12 +74,25 @@ pub(super) fn spin(round: u32) -> bool {
             std::hint::spin_loop();
         }
         true
-    } else if round < SPIN_ROUNDS + YIELD_ROUNDS {
-        std::thread::yield_now();
-        true
     } else {
-        false
+        round < SPIN_ROUNDS + YIELD_ROUNDS && yield_if_cheap()
     }
+}
+
+/// Yields, unless that was dear a moment ago. Where others compute, the kernel gives them the rest of the slice, some
+/// milliseconds, and whoever sleeps instead is woken before them.
+fn yield_if_cheap() -> bool {
+    static NOT_BEFORE_NS: AtomicU64 = AtomicU64::new(0);
+    let began_ns = clock_ns(libc::CLOCK_MONOTONIC);
+    if began_ns < NOT_BEFORE_NS.load(Relaxed) {
+        return false;
+    }
+    std::thread::yield_now();
+    let now_ns = clock_ns(libc::CLOCK_MONOTONIC);
+    if now_ns - began_ns > DEAR_YIELD_NS {
+        NOT_BEFORE_NS.store(now_ns + NO_YIELDS_NS, Relaxed);
+    }
+    true
 }
 
 /// Whether there is another processor on which what we wait for can happen.
