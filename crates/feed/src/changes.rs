@@ -160,6 +160,10 @@ impl ChangeFeed {
     ) -> Result<ChangeFeed, Error> {
         env.engine.check()?;
         let log = &env.engine.log;
+        let label = name.as_ref().map_or("a reader of changes".to_string(), |(name, _)| format!("feed {name}"));
+        // What the feed can be worth: where it begins, and which transactions were open there, is not known yet.
+        let bytes_max = env.sizes.feed_log_bytes_max;
+        let pin = log.pin_newest(&label, bytes_max);
         // Readers of the log see what is durable; what was committed before now is not behind `from`.
         log.flush()?;
         // What is open now may have begun before `from`.
@@ -179,11 +183,6 @@ impl ChangeFeed {
             });
         }
         let low = position.min(oldest_open);
-        let label = name.as_ref().map_or("a reader of changes".to_string(), |(name, _)| format!("feed {name}"));
-        // What the feed can be worth: which transactions were open at the position and have ended since is not known
-        // yet.
-        let bytes_max = env.sizes.feed_log_bytes_max;
-        let pin = log.pin_newest(&label, bytes_max);
         let (names, upto) = names_now(env)?;
         let held_bytes_max = (env.sizes.cache_bytes / CACHE_PART).clamp(HELD_BYTES_MIN, HELD_BYTES_MAX) as usize;
         let mut feed = ChangeFeed {
