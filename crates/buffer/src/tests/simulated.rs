@@ -319,3 +319,25 @@ fn nobody_waits_for_copies_that_wait_for_a_lane_when_the_log_fails() {
     })
     .unwrap_or_else(|stuck| panic!("{stuck}"));
 }
+
+/// A checkpoint that ends between two batches leaves pages behind that were sent home and are never synced.
+#[test]
+fn nobody_waits_for_pages_that_were_sent_home_when_the_log_fails() {
+    Scheduler::run(1, || {
+        let disk = SimDisk::new();
+        let tuning = Tuning { batch_pages_max: 1, ..Tuning::default() };
+        let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup { tuning, ..Setup::default() });
+        for id in [3, 7] {
+            fixture.write(PageId(id), id).unwrap();
+        }
+        let log = Arc::clone(&fixture.log);
+        disk.set_hook(Arc::new(move |what| {
+            if what == "write" {
+                log.has_failed.store(true, SeqCst);
+            }
+        }));
+        assert!(matches!(fixture.cache.write_back_before(Lsn(u64::MAX)), Err(BufferError::Failed)));
+        assert!(matches!(fixture.cache.discard_from(PageId(0)), Err(BufferError::Failed)));
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
