@@ -77,8 +77,8 @@ fn the_file_header_always_gets_a_copy() {
     assert_eq!(slot, fixture.cache.read_page_direct(PageId(0)).unwrap());
 }
 
-/// What the log has of a page may change when the order is made already. Then a page that needs a copy stands behind one
-/// that does not.
+/// What the log has of a page may change when the order is made already. Then a page that needs a copy stands behind
+/// one that does not.
 #[test]
 fn a_page_gets_its_copy_wherever_it_stands_in_the_batch() {
     let disk = SimDisk::new();

@@ -3,7 +3,8 @@
 //! W1. The table is written whole, to both slots, one after the other. A change counts as durable when both are. So a
 //!     slot that is damaged later takes nothing away that was acknowledged, and a slot that the power tore leaves the
 //!     other. What an opening finds in one place only is written to both before anything becomes durable that relies on
-//!     it, and before an extent is given out that the other slot may name. So a store that is only read is not written.
+//!     it. The other slot may name an extent, so that happens before one is given out, too. A store that is only read
+//!     is not written.
 //! W2. Before the first slot is written, all that the table names has been synced (R3 in `inode.rs`).
 //! W3. An extent that a file gives up belongs to nobody until no slot names it, and no call is under way on it.
 //! W4. Nothing is made durable after a sync, a durable write or a slot has failed, since zeros may be lost that the
