@@ -799,6 +799,48 @@ fn extents_that_are_given_up_beside_a_commit_wait_for_the_next() {
     assert_eq!((raw.free_bytes(), opened(&below).unwrap().free_bytes()), (all, all));
 }
 
+/// What a handle of an earlier opening had may be another file's by now.
+#[test]
+fn a_handle_of_an_earlier_opening_gives_nothing_up() {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let lock = raw.lock("lock").unwrap();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[1; 8192]).unwrap();
+    raw.remove("f").unwrap();
+    raw.sync_dir("").unwrap();
+    drop(lock);
+    let _lock = raw.lock("lock").unwrap();
+    let other = raw.open("g", Open::CREATE_NEW).unwrap();
+    other.write_at(0, &[2; 8192]).unwrap();
+    raw.sync_dir("").unwrap();
+    let free = raw.free_bytes();
+    drop(file);
+    other.write_at(8192, &[2]).unwrap();
+    other.sync().unwrap();
+    assert_eq!(raw.free_bytes(), free - EXTENT);
+}
+
+/// A table that named extents behind a file's length would not be believed by any opening.
+#[test]
+fn a_write_that_failed_leaves_no_extents_behind_the_length() {
+    let below = blank(1 << 20);
+    drop(made(&below));
+    let faulty = FaultDisk::new(Arc::new(below.clone()));
+    let raw = opened(&faulty).unwrap();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[7; 10_000]).unwrap();
+    raw.sync_dir("").unwrap();
+    let free = raw.free_bytes();
+    let eio = DiskErrorKind::Io(libc::EIO);
+    faulty.add(Fault::at(Call::Write, 1, Harm::Fail(eio)));
+    assert_eq!(file.write_at(20_000, &[8; 20_000]).unwrap_err().kind, eio);
+    raw.rename("f", "g").unwrap();
+    raw.sync_dir("").unwrap();
+    assert_eq!(raw.free_bytes(), free);
+    assert_eq!(bytes(&opened(&below).unwrap(), "g"), [7; 10_000]);
+}
+
 #[test]
 fn a_file_that_grows_after_an_opening_has_zeros() {
     let below = blank(1 << 20);
