@@ -47,9 +47,7 @@ impl Cache {
                 }
                 let is_in_flight = entry.frame() == Some(frame);
                 entry.latch.unlatch_exclusive_unchanged();
-                if self.pool.frames.is_failed() {
-                    return Err(BufferError::Failed);
-                }
+                self.check_writes()?; // Those that were sent home and not synced stay so when the log has failed.
                 if is_in_flight {
                     self.pool.frames.wait_progress(seen, BELL_WAIT_NS);
                 }

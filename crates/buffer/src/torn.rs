@@ -30,7 +30,8 @@
 //! D2. Slots are never cleared: whole copies of pages long at home stay, and older copies of the same page.
 //! D3. Repair changes a home page only if it is neither whole nor all zeros. A whole page, even an older one, and a
 //!     page that was never written are left to redo. Redo has their changes, because they were dirty at the last
-//!     checkpoint or became so later.
+//!     checkpoint or became so later. A page is read once more before it is changed. A bit of its LSN that was read
+//!     wrong, once, would make it look older than a copy of long ago, and that copy would replace it.
 //! D4. What is torn is made of 512-byte pieces of the copy and of what was there before. So its LSN field is the copy's
 //!     or an older one, and the page number its own. If nothing was there before, all its pieces are zeros or the
 //!     copy's. A page with a younger LSN than every copy was not torn by us, and neither was one with another page's
@@ -189,7 +190,8 @@ impl Cache {
     /// written, because redo needs whole pages.
     ///
     /// `log_end` is where the log ends. `may_be_missing` says that no page can be torn, and that the area may be lost,
-    /// another's, or not made yet. Then only whole copies of pages that are damaged in the data file are believed.
+    /// another's, or not made yet. Then only whole copies of pages that are damaged in the data file are believed. An
+    /// area with a mark beyond `log_end` is another log's then, and is emptied.
     ///
     /// Reads the area in one go, and the pages of which it has copies in runs.
     ///
@@ -218,8 +220,14 @@ impl Cache {
             return Err(BufferError::DoubleWriteShort { file: double_write.name().to_owned(), expected, found });
         }
         let durable = find_durable(&area, is_whole.then_some((version, lane_pages)), page_bytes as usize);
-        if durable > log_end && !may_be_missing {
-            return Err(BufferError::LogEndsEarly { file: double_write.name().to_owned(), durable, end: log_end });
+        if durable > log_end {
+            if !may_be_missing {
+                return Err(BufferError::LogEndsEarly { file: double_write.name().to_owned(), durable, end: log_end });
+            }
+            // Another log's. After the next crash its marks would count, and its copies might look younger than ours.
+            double_write.set_len(0)?;
+            double_write.sync()?;
+            return Ok(Vec::new());
         }
         let mut restored = Vec::new();
         let mut home = Home { data, bytes: data.len()?, page_bytes: page_bytes as usize, start: 0, run: Vec::new() };
@@ -302,23 +310,37 @@ struct Home<'a> {
 }
 
 impl Home<'_> {
-    /// Whether the home page is neither whole nor unwritten, and can have been torn by the write of the copy (D3, D4).
-    fn is_torn(&mut self, id: PageId, home_at: u64, (copy_lsn, copy): (Lsn, &[u8])) -> Result<bool, BufferError> {
+    /// Whether the home page is torn. It is read once more before that is believed (D3).
+    fn is_torn(&mut self, id: PageId, home_at: u64, copy: (Lsn, &[u8])) -> Result<bool, BufferError> {
         if home_at >= self.bytes {
             return Ok(false);
         }
-        if home_at < self.start || home_at + self.page_bytes as u64 > self.start + self.run.len() as u64 {
-            // A file that ends inside the page: a write past the end was torn. What is missing is zeros.
-            let there = (self.bytes - home_at).min(RUN_BYTES) as usize;
-            self.start = home_at;
-            self.run.clear();
-            self.run.resize(there.next_multiple_of(self.page_bytes), 0);
-            match self.data.read_at(home_at, &mut self.run[..there]) {
-                Ok(()) => {}
-                Err(error) if error.kind == DiskErrorKind::ShortRead => return Ok(false),
-                Err(error) => return Err(error.into()),
+        let is_read = home_at >= self.start && home_at + self.page_bytes as u64 <= self.start + self.run.len() as u64;
+        Ok((is_read || self.read(home_at, RUN_BYTES)?)
+            && self.looks_torn(id, home_at, copy)
+            && self.read(home_at, self.page_bytes as u64)?
+            && self.looks_torn(id, home_at, copy))
+    }
+
+    /// Reads a run, or what there is of it. False: there is nothing.
+    fn read(&mut self, home_at: u64, bytes_max: u64) -> Result<bool, BufferError> {
+        // A file that ends inside the page: a write past the end was torn. What is missing is zeros.
+        let there = (self.bytes - home_at).min(bytes_max) as usize;
+        self.start = home_at;
+        self.run.clear();
+        self.run.resize(there.next_multiple_of(self.page_bytes), 0);
+        match self.data.read_at(home_at, &mut self.run[..there]) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind == DiskErrorKind::ShortRead => {
+                self.run.clear();
+                Ok(false)
             }
+            Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whether the home page is neither whole nor unwritten, and can have been torn by the write of the copy (D3, D4).
+    fn looks_torn(&self, id: PageId, home_at: u64, (copy_lsn, copy): (Lsn, &[u8])) -> bool {
         let skip = (home_at - self.start) as usize;
         let home = &self.run[skip..skip + self.page_bytes];
         let is_zero = |bytes: &[u8]| bytes.iter().all(|&byte| byte == 0);
@@ -330,7 +352,7 @@ impl Home<'_> {
                 home.chunks(PIECE_BYTES).zip(copy.chunks(PIECE_BYTES)).all(|(home, copy)| is_zero(home) || home == copy)
             }
         };
-        Ok(!is_zero(home) && !is_whole && is_ours)
+        !is_zero(home) && !is_whole && is_ours
     }
 }
 

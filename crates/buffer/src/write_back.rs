@@ -233,7 +233,7 @@ impl Cache {
     }
 
     /// W6.
-    fn check_writes(&self) -> Result<(), BufferError> {
+    pub(crate) fn check_writes(&self) -> Result<(), BufferError> {
         if self.pool.frames.is_failed() || self.pool.log.is_failed() { Err(BufferError::Failed) } else { Ok(()) }
     }
 

@@ -197,7 +197,7 @@ pub(crate) fn open_by(options: Options, dir: &Path, output: &Output) -> anyhow::
     if let Some(slot) = env.recovery_report().damaged_table_slot {
         output.note(format_args!(
             "slot {slot} of the table of names on {} was damaged, or was being written when the power failed; the \
-             other one was whole, and now both are",
+             other one is whole, and the first change makes both whole",
             dir.display()
         ));
     }

@@ -23,7 +23,8 @@
 //! F9. Space that was taken and never written costs the file system a change of its own at the first write there, and
 //!     bytes that were written once are overwritten cheaply. So a small write to such a place brings zeros along for
 //!     those to come. A large one pays by itself, and a load writes nothing twice. What is behind the end of the log in
-//!     a segment that was found at open counts as never written.
+//!     a segment that was found at open counts as never written. Nothing relies on these zeros, nor on those that the
+//!     file system shows for space never written: the seal tells records from whatever else is there (F2).
 
 use std::sync::Arc;
 

@@ -459,3 +459,29 @@ fn the_last_block_that_is_written_has_zeros_behind_the_end() {
         assert!(behind.iter().all(|&byte| byte == 0), "behind record {no}, which ends at {end}");
     }
 }
+
+/// The first flush writes the block of the log's end once more. A bit of it that was read wrong, once, must not be
+/// written, for the records in it are needed still.
+#[test]
+fn what_was_read_wrong_once_at_the_end_is_not_written() {
+    let sim = SimDisk::new();
+    let log = new_log(Arc::new(sim.clone()));
+    (0..6).for_each(|no| drop(append_one(&log, no, 100).unwrap()));
+    log.flush().unwrap();
+    let used = log.tail().0 - FIRST_LSN.0;
+    drop(log);
+    for (nth, bit) in [1, 2].into_iter().flat_map(|nth| (0..used * 8).step_by(97).map(move |bit| (nth, bit))) {
+        let disk: Arc<dyn Disk> = Arc::new(sim.snapshot());
+        let mut left = scan(Arc::clone(&disk), FIRST_LSN, 1);
+        assert_eq!(read_all(&mut left).unwrap().len(), 6);
+        let faulty = FaultDisk::new(Arc::clone(&disk));
+        faulty.add(Fault::at(Call::Read, nth, Harm::FlipBit(bit)));
+        let at_end = LogConfig { end: left.end(), next_incarnation: Some(2), ..config(Arc::new(faulty.clone())) };
+        let log = Log::open(at_end).unwrap();
+        assert_eq!(faulty.hits(), 1, "read {nth}");
+        append_one(&log, 6, 100).unwrap();
+        log.flush().unwrap();
+        let found = read_all(&mut scan(disk, FIRST_LSN, 1)).unwrap();
+        assert_eq!(found.len(), 8, "bit {bit} of read {nth}");
+    }
+}

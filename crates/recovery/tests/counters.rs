@@ -407,6 +407,25 @@ fn redo_reads_the_rest_from_any_record_on() {
     }
 }
 
+/// The log has a page whole only if a record formats it. What redo has changed otherwise needs its copy as ever.
+#[test]
+fn a_page_that_redo_has_changed_goes_home_with_a_copy() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, control) = create(&disk).unwrap();
+    checkpoint(&engine, &control, false).unwrap();
+    let mut txn = engine.begin().unwrap();
+    add(&mut txn, 1, 0, 5).unwrap();
+    txn.commit(Durability::Sync).unwrap();
+    drop(engine);
+    let (engine, ..) = repeat_history(&disk).unwrap();
+    engine.cache.write_back_all().unwrap();
+    let home = engine.cache.read_page_direct(PageId(1)).unwrap();
+    let area = disk.open("double_write", Open::READ).unwrap();
+    let mut slots = vec![0; area.len().unwrap() as usize];
+    area.read_at(0, &mut slots).unwrap();
+    assert!(slots.chunks(4096).any(|slot| *slot == home));
+}
+
 /// The analysis has seen the log to its end. A read that goes wrong later must not pass for an earlier end.
 #[test]
 fn redo_does_not_take_a_read_gone_wrong_for_the_end_of_the_log() {
@@ -439,6 +458,32 @@ fn redo_does_not_take_a_read_gone_wrong_for_the_end_of_the_log() {
         }
     }
     assert!(told > 10, "{told}, reads {once} {twice}");
+}
+
+/// The same for the last record, which no later one vouches for, and for damage that stays.
+#[test]
+fn redo_does_not_end_before_the_end_that_the_analysis_has_found() {
+    let disk = SimDisk::new();
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let (engine, control) = create(&shared).unwrap();
+    work(&engine, &control, 7, &mut vec![0; PAGES as usize * COUNTERS]);
+    engine.log.flush().unwrap();
+    let last = engine.log.tail().0 - 8;
+    let repeat = |room: usize, nth: u64| {
+        let left = disk.after_kill();
+        let segment = left.open(&format!("log/{:016x}.seg", last & !0xFFFF), Open::EXISTING).unwrap();
+        let faulty = FaultDisk::new(Arc::new(left.clone())).telling(move || {
+            let mut byte = [0];
+            segment.read_at(last & 0xFFFF, &mut byte).unwrap();
+            segment.write_at(last & 0xFFFF, &[!byte[0]]).unwrap();
+        });
+        faulty.add(Fault::at(Call::Read, nth, Harm::Lie).on("log/").from_then_on());
+        let shared: Arc<dyn Disk> = Arc::new(faulty.clone());
+        (repeat_gathered(&shared, Gathered::of(room, 1)).map(drop), faulty.hits())
+    };
+    // All was gathered, and read before anything is damaged.
+    let once = (1..).find(|nth| repeat(1 << 20, *nth).1 == 0).unwrap();
+    assert!(matches!(repeat(0, once), (Err(_), 1..)), "redo ended early without a word");
 }
 
 #[test]

@@ -542,6 +542,8 @@ fn check_group(parts: &[Part<'_>]) -> Result<(), TxnError> {
 fn begin_changes(engine: &Engine, pages: &mut [&mut ExclusivePage<'_>], parts: &[Part<'_>]) {
     for (no, page) in pages.iter_mut().enumerate() {
         let first = parts.iter().find(|part| part.page == no).and_then(|part| engine.ops.get(part.op).ok());
+        // Redo would leave it with its old LSN, and refuse its next record.
+        debug_assert!(first.is_some(), "a group changes nothing on {}", page.id());
         page.begin_change_with(engine.log.tail(), first.is_some_and(|op| op.formats()));
     }
 }

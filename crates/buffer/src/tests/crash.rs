@@ -25,7 +25,7 @@ pub(super) fn run_script(disk: &SimDisk, log: &Arc<FakeLog>) -> (Lsn, bool) {
     (redo_from, is_done)
 }
 
-pub(super) fn repair(disk: &SimDisk) -> Result<Vec<PageId>, BufferError> {
+pub(super) fn repair(disk: &dyn Disk) -> Result<Vec<PageId>, BufferError> {
     let data = disk.open("data", Open::CREATE)?;
     let double_write = disk.open("double-write", Open::CREATE)?;
     // The power may have failed before the area was made.

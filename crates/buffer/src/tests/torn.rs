@@ -2,6 +2,7 @@
 
 use super::crash::{check_recovery, crash_at_every_write, repair, run_script};
 use super::*;
+use ledgerstone_disk::{Call, Fault, FaultDisk, Harm};
 
 #[test]
 fn no_page_is_torn_after_a_crash_at_any_write() {
@@ -57,6 +58,52 @@ fn only_pages_that_the_log_does_not_have_get_a_copy() {
     assert_eq!(fixture.cache.write_back_all().unwrap(), 2);
     assert_eq!(copied(), [3]);
     assert_eq!((fixture.read(PageId(3)).unwrap(), fixture.read(PageId(7)).unwrap()), (31, 70));
+}
+
+/// It is looked at before redo, so it has to be whole by then, whatever the log has (D0).
+#[test]
+fn the_file_header_always_gets_a_copy() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    let mut page = fixture.cache.exclusive_new(PageId(0)).unwrap();
+    page.begin_change_with(fixture.log.tail(), true);
+    let lsn = fixture.log.append(PageId(0), 1);
+    apply(&mut page, 1);
+    page.finish_change(lsn);
+    drop(page);
+    assert_eq!(fixture.cache.write_back_all().unwrap(), 1);
+    let mut slot = vec![0; 4096];
+    disk.open("double-write", Open::EXISTING).unwrap().read_at(32768 + 4096, &mut slot).unwrap();
+    assert_eq!(slot, fixture.cache.read_page_direct(PageId(0)).unwrap());
+}
+
+/// What the log has of a page may change when the order is made already. Then a page that needs a copy stands behind
+/// one that does not.
+#[test]
+fn a_page_gets_its_copy_wherever_it_stands_in_the_batch() {
+    let disk = SimDisk::new();
+    let tuning = Tuning { batch_pages_max: 2, ..Tuning::default() };
+    let fixture = Arc::new(fixture(&disk, Arc::new(FakeLog::new()), Setup { tuning, ..Setup::default() }));
+    for id in [3, 7, 11, 15] {
+        fixture.write(PageId(id), id).unwrap();
+    }
+    let (inside, is_over) = (Arc::clone(&fixture), AtomicBool::new(false));
+    disk.set_hook(Arc::new(move |what| {
+        if what == "write" && !is_over.swap(true, SeqCst) {
+            assert_eq!(inside.cache.write_back_page(PageId(15)).unwrap(), 1);
+            let mut page = inside.cache.exclusive(PageId(15)).unwrap();
+            page.begin_change(inside.log.tail());
+            let lsn = inside.log.append(PageId(15), 16);
+            apply(&mut page, 16);
+            page.finish_change(lsn);
+        }
+    }));
+    assert_eq!(fixture.cache.write_back_all().unwrap(), 4);
+    disk.set_hook(Arc::new(|_| {}));
+    let mut slots = vec![0; 12 * 4096];
+    disk.open("double-write", Open::EXISTING).unwrap().read_at(32768, &mut slots).unwrap();
+    let home = fixture.cache.read_page_direct(PageId(15)).unwrap();
+    assert!(slots.chunks(4096).any(|slot| *slot == home), "the page went home without a copy");
 }
 
 /// One page at home, its copies in the area, and what repair makes of it.
@@ -138,6 +185,45 @@ fn another_page_in_its_place_is_damage() {
     let mut zeroed = page_image(50);
     zeroed[..512].fill(0);
     check_repair(Some(zeroed), &[(0, page_image(30))], None);
+}
+
+/// The copy is of long ago, and a bit of the LSN at home is read wrong, once: the page looks older than the copy.
+#[test]
+fn a_page_that_was_read_wrong_once_is_not_replaced() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    let area = disk.open("double-write", Open::EXISTING).unwrap();
+    area.write_at(32768 + 3 * 4096, &page_image(30)).unwrap();
+    fixture.data.write_at(5 * 4096, &page_image(50)).unwrap();
+    let faulty = FaultDisk::new(Arc::new(disk.clone()));
+    faulty.add(Fault::at(Call::Read, 1, Harm::FlipBit(header::PAGE_LSN as u64 * 8 + 5)).on("data"));
+    assert_eq!(repair(&faulty).unwrap(), []);
+    assert_eq!(faulty.hits(), 1);
+    let mut bytes = vec![0; 4096];
+    fixture.data.read_at(5 * 4096, &mut bytes).unwrap();
+    assert_eq!(bytes, page_image(50));
+}
+
+/// An environment that was closed takes any area, such as one that stayed when all other files were put back. After the
+/// next crash its marks must not be held against the log, nor its copies put into pages.
+#[test]
+fn an_area_of_another_log_is_emptied_where_none_is_needed() {
+    let disk = SimDisk::new();
+    let fixture = fixture(&disk, Arc::new(FakeLog::new()), Setup::default());
+    for value in 0..40 {
+        fixture.write(PageId(value % 7), value).unwrap();
+        fixture.cache.write_back_all().unwrap();
+    }
+    let early = Lsn(fixture.log.durable_lsn().0 - 8);
+    let repair = |disk: &SimDisk, may_be_missing| {
+        let (data, area) = (disk.open("data", Open::EXISTING).unwrap(), disk.open("double-write", Open::EXISTING));
+        Cache::repair_torn(&*data, &*area.unwrap(), PAGE_BYTES, early, may_be_missing)
+    };
+    assert!(matches!(repair(&disk, false), Err(BufferError::LogEndsEarly { .. })));
+    assert_eq!(repair(&disk, true).unwrap(), []);
+    crate::make_double_write(disk.open("double-write", Open::EXISTING).unwrap(), PAGE_BYTES).unwrap();
+    fixture.data.write_durable_at(4 * 4096 + 2048, &[0xEE; 512]).unwrap();
+    assert_eq!(repair(&disk.after_crash(1), false).unwrap(), [], "no copy of the other log's is believed");
 }
 
 #[test]

@@ -59,6 +59,7 @@ impl RawFile {
         if let Some(extents) = in_place {
             return self.write_in_place(&extents, offset, bytes, durably);
         }
+        self.shared.make_whole()?;
         self.with_space(operation, || self.write_growing(offset, bytes))?;
         if durably { self.sync() } else { Ok(()) }
     }
@@ -191,6 +192,15 @@ impl DiskFile for RawFile {
         }
     }
 
+    fn settle(&self) -> Result<(), DiskError> {
+        self.check_epoch("sync")?;
+        let changed_at = self.inode.body.lock().changed_at;
+        match changed_at > self.shared.durable_seq() {
+            true => self.sync(),
+            false => self.shared.settle(), // A store that is only read is not written (W1).
+        }
+    }
+
     fn len(&self) -> Result<u64, DiskError> {
         Ok(self.inode.body.lock().len)
     }
@@ -201,6 +211,7 @@ impl DiskFile for RawFile {
         if len == 0 {
             return Ok(());
         }
+        self.shared.make_whole()?;
         self.with_space("allocate", || {
             let _growing = lock(&self.inode.growing);
             let given = self.shared.give(&self.inode, offset..end);

@@ -10,11 +10,12 @@
 //!     for through `sync` of the region.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, Weak};
 
 use ledgerstone_region::{ByNumber, Mutex, TimedMutex};
 
+use super::space::GivenUp;
 use super::table::HOLE;
 
 /// One file. Its name is the state's matter.
@@ -36,6 +37,8 @@ pub(super) struct Body {
     pub len: u64,
     /// The device's extent of each of the file's. Whoever calls the device with them keeps a reference meanwhile.
     pub extents: Arc<Vec<u32>>,
+    /// What `extents` was before, as long as calls are under way with that.
+    pub earlier: Vec<Weak<Vec<u32>>>,
     /// For extents that are not written to their end: how far they are (R1).
     pub marks: ByNumber<u64, u64>,
     /// The last change of length or extents.
@@ -82,7 +85,7 @@ impl Body {
         if rest > 0 && extents.get(last).is_some_and(|extent| *extent != HOLE) {
             marks.insert(last as u64, rest);
         }
-        Body { len, extents: Arc::new(extents), marks, changed_at: 0 }
+        Body { len, extents: Arc::new(extents), marks, ..Body::default() }
     }
 
     pub fn extent(&self, number: usize) -> u32 {
@@ -105,6 +108,9 @@ impl Body {
 
     /// Gives the file extents of the device. Nothing in them is the file's yet.
     pub fn add(&mut self, missing: &[usize], given: &[u32]) {
+        if Arc::strong_count(&self.extents) > 1 {
+            self.note_earlier();
+        }
         let extents = Arc::make_mut(&mut self.extents);
         for (&number, &extent) in missing.iter().zip(given) {
             if extents.len() <= number {
@@ -126,8 +132,19 @@ impl Body {
         }
     }
 
-    /// Sets the length. Returns what the file had before if it gives up extents, and the first of those.
-    pub fn set_len(&mut self, len: u64, extent_bytes: u64) -> Option<(Arc<Vec<u32>>, usize)> {
+    /// The list of extents is about to be another one.
+    fn note_earlier(&mut self) {
+        self.earlier.retain(|list| list.strong_count() > 0);
+        self.earlier.push(Arc::downgrade(&self.extents));
+    }
+
+    /// All extents, of a file that nobody can use any more.
+    pub fn all(&self) -> GivenUp {
+        GivenUp { extents: Arc::clone(&self.extents), from: 0, earlier: self.earlier.clone() }
+    }
+
+    /// Sets the length. Returns what the file gives up.
+    pub fn set_len(&mut self, len: u64, extent_bytes: u64) -> Option<GivenUp> {
         let kept = len.div_ceil(extent_bytes) as usize;
         if len < self.len && !len.is_multiple_of(extent_bytes) && self.extent(kept - 1) != HOLE {
             let mark = self.marks.get_or_insert_with(kept as u64 - 1, || extent_bytes);
@@ -138,7 +155,9 @@ impl Body {
         if self.extents.len() <= kept {
             return None;
         }
+        let earlier = self.earlier.clone();
+        self.note_earlier();
         let fewer = Arc::new(self.extents[..kept].to_vec());
-        Some((std::mem::replace(&mut self.extents, fewer), kept))
+        Some(GivenUp { extents: std::mem::replace(&mut self.extents, fewer), from: kept, earlier })
     }
 }

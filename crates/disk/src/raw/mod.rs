@@ -40,7 +40,7 @@ use ledgerstone_region::sync::random_u64;
 use self::file::RawFile;
 use self::inode::{Body, Inode};
 use self::names::{dir_of, normal, with_those_above};
-use self::shared::{Hold, Shared, State, lock};
+use self::shared::{FoundBlocks, Hold, Shared, State, lock};
 use self::superblock::{Found, Superblock};
 use self::table::{Table, entry_bytes, is_possible_path};
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
@@ -155,14 +155,10 @@ fn is_dir(state: &State, path: &str) -> bool {
     path.is_empty() || state.dirs.contains(path)
 }
 
-/// The superblock of a raw store. If a copy of it is missing, it is made anew.
-fn find(flat: &dyn Flat) -> Result<Superblock, DiskError> {
+/// The superblock of a raw store.
+fn find(flat: &dyn Flat) -> Result<FoundBlocks, DiskError> {
     match Superblock::find(flat)? {
-        Found::Ours { superblock, is_pair: true } => Ok(superblock),
-        Found::Ours { superblock, .. } => {
-            superblock.write(flat)?;
-            Ok(superblock)
-        }
+        Found::Ours { superblock, is_pair } => Ok(FoundBlocks { superblock, is_pair }),
         Found::Blank | Found::Unfinished => Err(DiskError::new(flat.name(), "open", DiskErrorKind::NotFormatted)),
     }
 }
@@ -173,7 +169,7 @@ fn is_about_contents(kind: DiskErrorKind) -> bool {
 }
 
 /// Formats a device. The superblock says that it is not finished until all else is durable.
-fn write_format(flat: &dyn Flat, format: Format) -> Result<Superblock, DiskError> {
+fn write_format(flat: &dyn Flat, format: Format) -> Result<FoundBlocks, DiskError> {
     let mut id = [0; 16];
     id[..8].copy_from_slice(&random_u64().to_le_bytes());
     id[8..].copy_from_slice(&random_u64().to_le_bytes());
@@ -185,7 +181,7 @@ fn write_format(flat: &dyn Flat, format: Format) -> Result<Superblock, DiskError
     }
     flat.sync()?;
     superblock.write(flat)?;
-    Ok(superblock)
+    Ok(FoundBlocks { superblock, is_pair: true })
 }
 
 impl Disk for RawDisk {
@@ -298,7 +294,7 @@ impl Disk for RawDisk {
         })?;
         match changed_at > self.shared.durable_seq() {
             true => self.shared.commit("sync directory"),
-            false => self.shared.check(), // The opening has made durable what it found.
+            false => self.shared.check(), // The opening has found it durable.
         }
     }
 

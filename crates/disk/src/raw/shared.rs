@@ -2,7 +2,9 @@
 //!
 //! W1. The table is written whole, to both slots, one after the other. A change counts as durable when both are. So a
 //!     slot that is damaged later takes nothing away that was acknowledged, and a slot that the power tore leaves the
-//!     other.
+//!     other. What an opening finds in one place only is written to both before anything becomes durable that relies on
+//!     it. The other slot may name an extent, so that happens before one is given out, too. A store that is only read
+//!     is not written.
 //! W2. Before the first slot is written, all that the table names has been synced (R3 in `inode.rs`).
 //! W3. An extent that a file gives up belongs to nobody until no slot names it, and no call is under way on it.
 //! W4. Nothing is made durable after a sync, a durable write or a slot has failed, since zeros may be lost that the
@@ -12,7 +14,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_region::{ByName, Mutex, TimedGuard, TimedMutex};
 
@@ -20,7 +22,7 @@ use super::flat::{Claim, Flat};
 use super::inode::{Body, Inode};
 use super::planted::RawBug;
 use super::slots;
-use super::space::Space;
+use super::space::{GivenUp, Space};
 use super::superblock::Superblock;
 use super::table::{Entry, HOLE, Table, entry_bytes};
 use crate::error::{DiskError, DiskErrorKind};
@@ -49,6 +51,8 @@ pub(super) struct Shared {
     epoch: AtomicU64,
     /// Changes up to this one are in both slots.
     durable_seq: AtomicU64,
+    /// Whether what was found stands in both slots and both superblocks (W1).
+    is_whole: AtomicBool,
     /// What failed first (W4).
     failed: Mutex<Option<DiskError>>,
     /// Waited for, and held over calls of the device, before all other latches.
@@ -63,9 +67,21 @@ pub(super) enum Hold {
     GivenBack,
 }
 
+/// The superblock of a device.
+pub(super) struct FoundBlocks {
+    pub superblock: Superblock,
+    /// It stands there twice.
+    pub is_pair: bool,
+}
+
 /// What whoever writes the table must know of the slots.
+#[derive(Default)]
 struct Slots {
     generation: u64,
+    /// What was found, if it does not stand in both.
+    single: Option<Table>,
+    /// One of the superblocks is missing.
+    lacks_superblock: bool,
 }
 
 #[derive(Default)]
@@ -87,23 +103,25 @@ pub(super) struct State {
 
 impl Shared {
     /// Reads the table of a device that is claimed.
-    pub fn load(flat: Box<dyn Flat>, claim: Option<Claim>, superblock: Superblock) -> Result<Shared, DiskError> {
+    pub fn load(flat: Box<dyn Flat>, claim: Option<Claim>, found: FoundBlocks) -> Result<Shared, DiskError> {
         let shared = Shared {
             flat,
-            committing: TimedMutex::new(Slots { generation: 0 }),
+            committing: TimedMutex::new(Slots::default()),
             state: Mutex::default(),
-            superblock: Mutex::new(superblock),
+            superblock: Mutex::new(found.superblock),
             epoch: AtomicU64::new(0),
             durable_seq: AtomicU64::new(0),
+            is_whole: AtomicBool::new(false),
             failed: Mutex::new(None),
             claim: TimedMutex::new(Hold::Held(claim)),
         };
-        shared.reload(superblock)?;
+        shared.reload(found)?;
         Ok(shared)
     }
 
     /// Reads the table, of a device that was claimed anew. Handles that are open are refused from then on.
-    pub fn reload(&self, superblock: Superblock) -> Result<(), DiskError> {
+    pub fn reload(&self, found: FoundBlocks) -> Result<(), DiskError> {
+        let superblock = found.superblock;
         let mut slots = lock(&self.committing);
         // A killed process may have written what is not durable yet (D6).
         self.flat.sync()?;
@@ -124,10 +142,9 @@ impl Shared {
             state.files.insert(path, Arc::new(Inode::new(epoch, body)));
         }
         slots.generation = read.table.generation;
-        if !read.is_pair {
-            // W1: what a crash left of a change is finished before anything relies on it.
-            self.write_slots(&mut slots, &superblock, read.table)?;
-        }
+        slots.lacks_superblock = !found.is_pair;
+        slots.single = (!read.is_pair).then_some(read.table);
+        self.is_whole.store(found.is_pair && read.is_pair, SeqCst);
         *self.superblock.lock() = superblock;
         self.durable_seq.store(0, SeqCst);
         *self.failed.lock() = None;
@@ -180,7 +197,7 @@ impl Shared {
     }
 
     /// Changes a file's body, with `growing` held. `change` is told the number that the change has if it is one.
-    pub fn change(&self, inode: &Inode, change: impl FnOnce(&mut Body, u64) -> Option<(Arc<Vec<u32>>, usize)>) {
+    pub fn change(&self, inode: &Inode, change: impl FnOnce(&mut Body, u64) -> Option<GivenUp>) {
         let mut state = self.state.lock();
         let seq = state.seq + 1;
         let given_up = {
@@ -191,8 +208,8 @@ impl Shared {
             }
             given_up
         };
-        if let Some((extents, from)) = given_up {
-            state.space.give_up(extents, from, seq);
+        if let Some(given_up) = given_up {
+            state.space.give_up(given_up, seq);
         }
     }
 
@@ -225,8 +242,8 @@ impl Shared {
     pub fn unname(state: &mut State, inode: &Inode) {
         inode.has_name.store(false, SeqCst);
         if inode.handle_count.load(SeqCst) == 0 {
-            let extents = Arc::clone(&inode.body.lock().extents);
-            state.space.give_up(extents, 0, state.seq);
+            let seq = state.seq;
+            state.space.give_up(inode.body.lock().all(), seq);
         }
     }
 
@@ -236,13 +253,37 @@ impl Shared {
         let is_last = inode.handle_count.fetch_sub(1, SeqCst) == 1;
         if is_last && !inode.has_name.load(SeqCst) && inode.epoch == self.epoch() {
             state.seq += 1;
-            let (extents, seq) = (Arc::clone(&inode.body.lock().extents), state.seq);
-            state.space.give_up(extents, 0, seq);
+            let seq = state.seq;
+            state.space.give_up(inode.body.lock().all(), seq);
         }
     }
 
+    /// Before anything becomes durable (W1, W4). Not with `committing` held.
     pub fn check(&self) -> Result<(), DiskError> {
+        self.check_failed()?;
+        self.make_whole()
+    }
+
+    /// Before extents are given out (W1). Not with `committing` or `growing` held.
+    pub fn make_whole(&self) -> Result<(), DiskError> {
+        if self.is_whole.load(SeqCst) { Ok(()) } else { self.mend(&mut lock(&self.committing)) }
+    }
+
+    fn check_failed(&self) -> Result<(), DiskError> {
         self.failed.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// W1.
+    fn mend(&self, slots: &mut Slots) -> Result<(), DiskError> {
+        let superblock = self.superblock();
+        if std::mem::take(&mut slots.lacks_superblock) {
+            self.fail(superblock.write(&*self.flat))?;
+        }
+        if let Some(table) = slots.single.take() {
+            self.fail(self.write_slots(slots, &superblock, table))?;
+        }
+        self.is_whole.store(true, SeqCst);
+        Ok(())
     }
 
     /// W4.
@@ -264,10 +305,17 @@ impl Shared {
         self.fail(self.flat.sync().map_err(|error| DiskError { operation, ..error }))
     }
 
+    /// Makes durable what another process has written.
+    pub fn settle(&self) -> Result<(), DiskError> {
+        self.check_failed()?;
+        self.fail(self.flat.sync())
+    }
+
     /// Makes durable all that was written, and all names, lengths and extents.
     pub fn commit(&self, operation: &'static str) -> Result<(), DiskError> {
         let mut slots = lock(&self.committing);
-        self.check()?;
+        self.check_failed()?;
+        self.mend(&mut slots)?;
         let superblock = self.superblock();
         let (seq, dirs, files) = {
             let state = self.state.lock();

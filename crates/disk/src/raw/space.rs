@@ -1,14 +1,28 @@
 //! Which extents of the device nobody has, and those that were given up and cannot be had yet.
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::table::HOLE;
 
+/// Extents that a file gives up.
+pub(super) struct GivenUp {
+    pub extents: Arc<Vec<u32>>,
+    /// Those of `extents` from this one on.
+    pub from: usize,
+    /// Earlier lists of the file's extents: calls may be under way with them still.
+    pub earlier: Vec<Weak<Vec<u32>>>,
+}
+
+impl GivenUp {
+    /// Whether a call that is under way still reads or writes them.
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.extents) > 1 || self.earlier.iter().any(|list| list.strong_count() > 0)
+    }
+}
+
 /// Extents that a file gave up.
 struct Freed {
-    extents: Arc<Vec<u32>>,
-    /// Those of `extents` from this one on.
-    from: usize,
+    given_up: GivenUp,
     /// The change that gave them up. They can be had again when the table without them is durable.
     seq: u64,
 }
@@ -63,10 +77,10 @@ impl Space {
         Some(taken)
     }
 
-    /// Extents, from the one of number `from` on, that a file has given up with change `seq`.
-    pub fn give_up(&mut self, extents: Arc<Vec<u32>>, from: usize, seq: u64) {
-        if extents[from..].iter().any(|extent| *extent != HOLE) {
-            self.given_up.push(Freed { extents, from, seq });
+    /// Extents that a file has given up with change `seq`.
+    pub fn give_up(&mut self, given_up: GivenUp, seq: u64) {
+        if given_up.extents[given_up.from..].iter().any(|extent| *extent != HOLE) {
+            self.given_up.push(Freed { given_up, seq });
         }
     }
 
@@ -78,11 +92,11 @@ impl Space {
     /// Frees what was given up by changes up to `seq`, unless a call that is under way still reads or writes it.
     pub fn reclaim(&mut self, seq: u64) {
         for freed in std::mem::take(&mut self.given_up) {
-            if freed.seq > seq || Arc::strong_count(&freed.extents) > 1 {
+            if freed.seq > seq || freed.given_up.is_in_use() {
                 self.given_up.push(freed);
                 continue;
             }
-            for extent in freed.extents[freed.from..].iter().filter(|extent| **extent != HOLE) {
+            for extent in freed.given_up.extents[freed.given_up.from..].iter().filter(|extent| **extent != HOLE) {
                 self.put(*extent);
             }
         }

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use super::superblock::BLOCK_BYTES;
 use super::*;
 use crate::fault::{Call, Fault, FaultDisk, Harm};
+use crate::read_only::ReadOnlyDisk;
 use crate::sim::SimDisk;
 
 const EXTENT: u64 = 4096;
@@ -314,6 +315,7 @@ fn one_damaged_slot_or_superblock_takes_nothing_away() {
             let raw = opened(&after).unwrap();
             assert_eq!(raw.damaged_slot(), Some(slot), "byte {offset}");
             assert_eq!(bytes(&raw, "f"), [7; 10_000]);
+            raw.sync_dir("").unwrap();
             let again = opened(&after).unwrap();
             assert_eq!(again.damaged_slot(), None, "made whole");
             assert_eq!(bytes(&again, "f"), [7; 10_000]);
@@ -322,9 +324,51 @@ fn one_damaged_slot_or_superblock_takes_nothing_away() {
     for copy in [0, BLOCK_BYTES] {
         let after = below.snapshot();
         device_of(&after).write_at(copy + 40, &[0xFF]).unwrap();
-        assert_eq!(bytes(&opened(&after).unwrap(), "f"), [7; 10_000]);
+        let raw = opened(&after).unwrap();
+        assert_eq!(bytes(&raw, "f"), [7; 10_000]);
+        raw.sync_dir("").unwrap();
         device_of(&after).write_at(BLOCK_BYTES - copy + 40, &[0xFF]).unwrap();
         assert_eq!(bytes(&opened(&after).unwrap(), "f"), [7; 10_000], "the first was made whole");
+    }
+}
+
+/// Whoever only reads writes nothing, whatever there is to mend. The first that becomes durable has it mended (W1).
+#[test]
+fn a_store_that_is_only_read_is_not_mended() {
+    let (below, superblock) = with_file();
+    let places = [0, BLOCK_BYTES, superblock.slot_at(0), superblock.slot_at(1)];
+    let acts: [fn(&RawDisk); 7] = [
+        |raw| raw.sync_dir("").unwrap(),
+        |raw| {
+            raw.rename("f", "g").unwrap();
+            raw.rename("g", "f").unwrap();
+            raw.sync_dir("").unwrap();
+        },
+        |raw| raw.open("f", Open::EXISTING).unwrap().sync().unwrap(),
+        |raw| raw.open("f", Open::EXISTING).unwrap().write_durable_at(0, &[7]).unwrap(),
+        |raw| raw.open("f", Open::EXISTING).unwrap().write_durable_at(10_000, &[7]).unwrap(),
+        // The other slot may name the extents that these take.
+        |raw| raw.open("f", Open::EXISTING).unwrap().write_at(10_000, &[7; 10_000]).unwrap(),
+        |raw| raw.open("f", Open::EXISTING).unwrap().allocate(0, 20_000).unwrap(),
+    ];
+    for (at, act) in places.into_iter().flat_map(|at| acts.map(|act| (at, act))) {
+        let after = below.snapshot();
+        device_of(&after).write_at(at + 40, &[0xFF]).unwrap();
+        let before = after.bytes_of("device");
+        let raw = opened(&after).unwrap();
+        let reading = ReadOnlyDisk::new(Arc::new(raw.clone()));
+        let lock = reading.lock("lock").unwrap();
+        let file = reading.open("f", Open::READ).unwrap();
+        let mut found = [0; 10_000];
+        file.settle().unwrap();
+        file.read_at(0, &mut found).unwrap();
+        assert_eq!((found, after.bytes_of("device") == before), ([7; 10_000], true), "at {at}");
+        drop((file, lock));
+        act(&opened(&after).unwrap());
+        // Now the other one of the two goes.
+        let other = places[places.iter().position(|place| *place == at).unwrap() ^ 1];
+        device_of(&after).write_at(other + 40, &[0xFF]).unwrap();
+        assert_eq!(&bytes(&opened(&after).unwrap(), "f")[..10_000], [7; 10_000], "what was damaged at {at} is whole");
     }
 }
 
@@ -517,7 +561,9 @@ fn what_somebody_else_wrote_over_the_first_superblock_is_left_alone() {
     assert_eq!(after.bytes_of("device"), before, "nothing was written");
     // What damage leaves is still ours: zeros, or a few other bytes.
     device_of(&after).write_at(0, &[0; 4096]).unwrap();
-    assert_eq!(bytes(&opened(&after).unwrap(), "f"), [7; 10_000]);
+    let raw = opened(&after).unwrap();
+    assert_eq!(bytes(&raw, "f"), [7; 10_000]);
+    raw.sync_dir("").unwrap();
     device_of(&after).write_at(3, &[0x80]).unwrap();
     assert_eq!(bytes(&opened(&after).unwrap(), "f"), [7; 10_000]);
 }
@@ -553,6 +599,7 @@ fn an_old_slot_is_named_and_written_anew() {
         device_of(&after).write_at(superblock.slot_at(slot), &old).unwrap();
         let raw = opened(&after).unwrap();
         assert_eq!((raw.damaged_slot(), raw.exists("f").unwrap()), (Some(slot), false));
+        raw.sync_dir("").unwrap();
         assert_eq!(opened(&after).unwrap().damaged_slot(), None, "made whole");
     }
 }
@@ -687,11 +734,111 @@ fn what_an_opening_finds_after_a_kill_is_durable() {
 fn an_extent_is_free_when_the_table_without_it_is_durable() {
     let mut space = space::Space::new(2);
     let taken = space.take(2).unwrap();
-    space.give_up(Arc::new(taken), 1, 5);
+    space.give_up(space::GivenUp { extents: Arc::new(taken), from: 1, earlier: Vec::new() }, 5);
     space.reclaim(4);
     assert_eq!(space.free_count(), 0);
     space.reclaim(5);
     assert_eq!((space.free_count(), space.take(1)), (1, Some(vec![1])));
+}
+
+/// W3, for a call that began before its file grew, and was cut: the write must not reach the extent's next owner.
+#[test]
+fn extents_are_nobodys_while_a_write_to_them_is_under_way() {
+    use std::sync::{Mutex, mpsc};
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[1; 8192]).unwrap();
+    file.sync().unwrap();
+    raw.sync_dir("").unwrap();
+    let ((reaches, is_reached), (lets_go, may_go)) = (mpsc::channel(), mpsc::channel::<()>());
+    let first = Mutex::new(Some((reaches, may_go)));
+    below.set_hook(Arc::new(move |what| {
+        let waits = if what == "write" { first.lock().unwrap().take() } else { None };
+        if let Some((reaches, may_go)) = waits {
+            reaches.send(()).unwrap();
+            may_go.recv().unwrap();
+        }
+    }));
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| file.write_at(0, &[2; 4096]));
+        is_reached.recv().unwrap();
+        file.write_at(8192, &[3; 4096]).unwrap();
+        file.set_len(4096).unwrap();
+        file.set_len(0).unwrap();
+        file.sync().unwrap();
+        let other = raw.open("other", Open::CREATE_NEW).unwrap();
+        other.write_at(0, &vec![9; raw.free_bytes() as usize]).unwrap();
+        lets_go.send(()).unwrap();
+        writing.join().unwrap().unwrap();
+        assert!(bytes(&raw, "other").iter().all(|byte| *byte == 9), "another file's bytes were written over");
+        other.set_len(0).unwrap();
+        other.sync().unwrap();
+        assert_eq!(raw.free_bytes(), raw.shared.superblock().extent_count * EXTENT, "in the end all are free");
+    });
+}
+
+/// W3, for extents that are given up while a table that names them is written. The next table is without them.
+#[test]
+fn extents_that_are_given_up_beside_a_commit_wait_for_the_next() {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let all = raw.free_bytes();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[1; 8192]).unwrap();
+    let to_cut = std::sync::Mutex::new(Some(Arc::clone(&file)));
+    below.set_hook(Arc::new(move |what| {
+        let cut = if what == "write durably" { to_cut.lock().unwrap().take() } else { None };
+        if let Some(file) = cut {
+            file.set_len(0).unwrap();
+        }
+    }));
+    file.sync().unwrap();
+    assert_eq!(raw.free_bytes(), all - 2 * EXTENT);
+    file.sync().unwrap();
+    assert_eq!((raw.free_bytes(), opened(&below).unwrap().free_bytes()), (all, all));
+}
+
+/// What a handle of an earlier opening had may be another file's by now.
+#[test]
+fn a_handle_of_an_earlier_opening_gives_nothing_up() {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let lock = raw.lock("lock").unwrap();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[1; 8192]).unwrap();
+    raw.remove("f").unwrap();
+    raw.sync_dir("").unwrap();
+    drop(lock);
+    let _lock = raw.lock("lock").unwrap();
+    let other = raw.open("g", Open::CREATE_NEW).unwrap();
+    other.write_at(0, &[2; 8192]).unwrap();
+    raw.sync_dir("").unwrap();
+    let free = raw.free_bytes();
+    drop(file);
+    other.write_at(8192, &[2]).unwrap();
+    other.sync().unwrap();
+    assert_eq!(raw.free_bytes(), free - EXTENT);
+}
+
+/// A table that named extents behind a file's length would not be believed by any opening.
+#[test]
+fn a_write_that_failed_leaves_no_extents_behind_the_length() {
+    let below = blank(1 << 20);
+    drop(made(&below));
+    let faulty = FaultDisk::new(Arc::new(below.clone()));
+    let raw = opened(&faulty).unwrap();
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[7; 10_000]).unwrap();
+    raw.sync_dir("").unwrap();
+    let free = raw.free_bytes();
+    let eio = DiskErrorKind::Io(libc::EIO);
+    faulty.add(Fault::at(Call::Write, 1, Harm::Fail(eio)));
+    assert_eq!(file.write_at(20_000, &[8; 20_000]).unwrap_err().kind, eio);
+    raw.rename("f", "g").unwrap();
+    raw.sync_dir("").unwrap();
+    assert_eq!(raw.free_bytes(), free);
+    assert_eq!(bytes(&opened(&below).unwrap(), "g"), [7; 10_000]);
 }
 
 #[test]
