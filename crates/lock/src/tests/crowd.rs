@@ -171,6 +171,51 @@ fn whoever_waited_for_a_sleeper_that_is_passed_is_looked_at_again() {
     assert_eq!(assert_consistent(&locks), 3);
 }
 
+/// It would wait for the older one, which waits for a reader, which waits for the sleeper. They have searched by then.
+#[test]
+fn a_sleeper_is_not_passed_where_it_would_stand_behind_those_whom_others_hold_up() {
+    const D: OwnerNo = OwnerNo(3);
+    const E: OwnerNo = OwnerNo(4);
+    let locks = large(5);
+    let granted_asleep = |mode: Mode| {
+        let _ = locks.lock(E, key(1), mode, Wait::Try).unwrap();
+        queue_asleep(&locks, B, 1, mode);
+        locks.unlock_all(E, None);
+        assert_eq!(locks.held(B, key(1)), Some(mode));
+    };
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(C, key(1), Mode::S, Wait::Try).unwrap();
+    granted_asleep(Mode::U);
+    queue_asleep(&locks, A, 1, Mode::X);
+    queue_asleep(&locks, C, 2, Mode::X);
+    assert_eq!(locks.lock(D, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock));
+    locks.header().waiting.fetch_add(3, SeqCst);
+    assert_eq!((locks.stats().passes, locks.detect()), (0, 0), "a deadlock that nobody looks for");
+    // Without the reader, all that the older one waits for is the sleeper.
+    locks.unlock_all(C, None);
+    let _ = locks.lock(D, key(1), Mode::S, Wait::Try).unwrap();
+    assert_eq!((locks.stats().passes, locks.detect()), (1, 0));
+    assert_nobody_waits_in_vain(&locks);
+}
+
+/// The same with one that holds the lock already and waits to hold more.
+#[test]
+fn a_sleeper_is_not_passed_where_others_hold_up_an_upgrade() {
+    const D: OwnerNo = OwnerNo(3);
+    let locks = large(5);
+    let _ = locks.lock(C, key(1), Mode::IS, Wait::Try).unwrap();
+    let _ = locks.lock(D, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(OwnerNo(4), key(1), Mode::U, Wait::Try).unwrap();
+    queue_asleep(&locks, B, 1, Mode::U);
+    locks.unlock_all(OwnerNo(4), None);
+    let upgrade = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::IX, patient()));
+    assert_eq!(locks.lock(A, key(1), Mode::IS, Wait::Try), Err(LockError::WouldBlock));
+    locks.unlock_all(D, None);
+    let _ = locks.lock(A, key(1), Mode::IS, Wait::Try).unwrap();
+    assert_eq!((locks.stats().passes, upgrade.join().unwrap().unwrap().previous), (1, Some(Mode::IS)));
+    assert_nobody_waits_in_vain(&locks);
+}
+
 /// Nothing is taken from a sleeper for somebody who cannot be given it.
 #[test]
 fn whoever_finds_the_table_full_passes_nobody() {
