@@ -345,6 +345,8 @@ fn what_writers_have_staged_is_found_while_the_number_of_slots_in_use_sinks() {
         world.commit(open.remove(3), [3]);
         world.table.free(slots[3]);
         world.table.lower_used(|no| world.store.lower_writers(no));
+        let writers_used = world.store.state[0].writers_used.load(SeqCst);
+        assert_eq!(writers_used, u64::from(own_slot.map_or(slots[3], |slot| slot + 1)), "up to the last that is taken");
         let view = world.open();
         let seen: Vec<_> =
             (0..4 + own_slot.iter().count()).map(|key| world.read(&view, 0, key as u8).unwrap()).collect();
