@@ -32,6 +32,9 @@
 //!     not passed when [`PASSED_NS_MAX`], or an eighth of the time that it still had, has gone by since it was passed
 //!     first. To pass is to take a mode down, so Q3 applies. A request that only the sleeper kept out would otherwise
 //!     wait for nobody, in no cycle. It would wait for ever if the passing owner came to wait for it.
+//! Q7. A sleeper that is passed waits for the owner that passes it, which runs, and for nobody else that waits for a
+//!     third. So no pass closes a cycle, which nobody would search for: those in it have searched by then. A sleeper
+//!     is therefore not passed where it would stand behind an older request or an upgrade that others hold up.
 
 use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
@@ -332,12 +335,19 @@ impl Queue<'_> {
     pub(crate) fn sleeper(&self, name: LockName, mode: Mode) -> Option<GrantedAsleep> {
         let mut in_the_way = 0;
         let mut is_one = true;
+        let (mut others, mut upgrades, mut oldest) = (0, false, None);
         self.for_each_until(name, |node_no, node| {
-            let Some(held) = node.granted() else { return false };
+            let Some(held) = node.granted() else {
+                oldest = Some(self.table.age(node.owner_no()));
+                return false;
+            };
             let waits_to_hold = node.wanted().is_some_and(|wanted| !mode.is_compatible_with(wanted));
             if waits_to_hold || !mode.is_compatible_with(held) {
                 is_one &= in_the_way == 0 && !waits_to_hold;
                 in_the_way = node_no;
+            } else {
+                others += 1;
+                upgrades |= node.wanted().is_some();
             }
             is_one
         });
@@ -355,9 +365,12 @@ impl Queue<'_> {
             || owner.holds_up.load(Relaxed) != 0
             || LockTable::is_collected(owner)
             || (held > 1 && is_careful());
+        let is_behind_older = || oldest.is_some_and(|oldest| oldest < self.table.age(node.owner_no()));
+        let joins_a_chain = others > 0 && is_behind_older() || others > 1 && upgrades;
         let passes = node.passes.load(Relaxed);
         let may_be_passed = is_asleep
             && !is_needed
+            && !joins_a_chain
             && passes < PASSES_MAX
             && (passes == 0 || sync::now_ns() < node.passed_until_ns.load(Relaxed));
         may_be_passed.then_some(GrantedAsleep { node_no: in_the_way, seen })

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_page::{Lsn, TableId, Xid};
+use ledgerstone_region::sync;
 
 use crate::nodes::Lot;
 use crate::queue::{GrantedAsleep, PASSES_MAX, Queue};
@@ -119,6 +120,7 @@ impl LockTable {
         // Before anything is taken from the sleeper.
         let is_for_table = may_use_reserve(name, mode);
         let node_no = if is_for_table { self.take_node_for_table(owner_no)? } else { self.take_node(owner_no)? };
+        sync::yield_point("lock about to be passed");
         if !queue.pass(sleeper) {
             self.free_one(owner_no, node_no);
             return Ok(false);

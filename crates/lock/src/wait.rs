@@ -48,6 +48,12 @@ fn spin_while_waiting(word: &AtomicU32) -> u32 {
     }
 }
 
+/// Takes what was granted, unless somebody passes the owner just then (Q6).
+fn take(word: &AtomicU32, seen: u32) -> bool {
+    sync::yield_point("lock granted, not taken yet");
+    wait_word::take(word, seen)
+}
+
 /// Why a waiter leaves its queue without the lock.
 enum Leave {
     Deadlock(Vec<DeadlockEdge>),
@@ -80,7 +86,7 @@ impl LockTable {
         header.counters.waits.fetch_add(1, Relaxed);
         let word = &self.owner(owner_no).wait_word;
         let seen = spin_while_waiting(word);
-        if wait_word::state(seen) == wait_word::GRANTED && wait_word::take(word, seen) {
+        if wait_word::state(seen) == wait_word::GRANTED && take(word, seen) {
             return Ok(self.left_behind(owner_no));
         }
         header.waiting.fetch_add(1, SeqCst); // After the node is queued: see `wait_asleep`.
@@ -111,7 +117,7 @@ impl LockTable {
                     continue;
                 }
                 wait_word::CANCELLED => return Some(Leave::Cancelled),
-                _ if wait_word::take(word, seen) => return None,
+                _ if take(word, seen) => return None,
                 _ => continue, // Passed.
             }
             if header.is_cancelled.load(SeqCst) != 0 {

@@ -152,34 +152,40 @@ impl Keepers {
     /// between the two may be gone.
     fn needs(&self, log: &Arc<Log>, id: KeeperId, keeper: &dyn LogKeeper, (from, was_asked): (Lsn, u64)) {
         let lacks_pin = |kept: &Kept| kept.is_new || kept.pin.is_none();
-        let is_first = self.all.lock().find(id).is_some_and(|kept| lacks_pin(kept));
-        let bytes_max = keeper.log_bytes_max();
-        let new = is_first.then(|| pin_from(log, &keeper.name(), from, bytes_max));
-        let mut all = self.all.lock();
-        let asked = all.asked;
         let is_late = |kept: &Kept| from < kept.said && kept.said_at >= was_asked;
-        let Some(kept) = all.find(id).filter(|kept| !is_late(kept)) else {
+        let bytes_max = keeper.log_bytes_max();
+        let mut new = None;
+        loop {
+            let mut all = self.all.lock();
+            let asked = all.asked;
+            let Some(kept) = all.find(id).filter(|kept| !is_late(kept)) else {
+                drop(all);
+                return drop(new);
+            };
+            if lacks_pin(kept) && new.is_none() {
+                drop(all);
+                new = Some(pin_from(log, &keeper.name(), from, bytes_max));
+                continue; // With the pin: an earlier answer may let go of what was kept, until this one is noted.
+            }
+            // Below the first LSN it names what was there when it named that first.
+            let named = new.as_ref().or(kept.pin.as_ref()).map_or(from, LogPin::lsn);
+            let lacks = lacks(log, if from < FIRST_LSN { named } else { from });
+            let is_kept = lacks.is_none() || bytes_max != u64::MAX; // K4
+            (kept.does_not_know, kept.lacks, kept.said_at, kept.said) = (None, lacks, asked, from);
+            let dropped = if !is_kept {
+                [kept.pin.take(), new]
+            } else if lacks_pin(kept) {
+                [std::mem::replace(&mut kept.pin, new), None]
+            } else {
+                [new, None] // Another thread has asked, too.
+            };
+            kept.is_new = false;
+            if let Some(pin) = &kept.pin {
+                pin.advance(from);
+            }
             drop(all);
-            return drop(new);
-        };
-        // Below the first LSN it names what was there when it named that first.
-        let named = new.as_ref().or(kept.pin.as_ref()).map_or(from, LogPin::lsn);
-        let lacks = lacks(log, if from < FIRST_LSN { named } else { from });
-        let is_kept = lacks.is_none() || bytes_max != u64::MAX; // K4
-        (kept.does_not_know, kept.lacks, kept.said_at, kept.said) = (None, lacks, asked, from);
-        let dropped = if !is_kept {
-            [kept.pin.take(), new]
-        } else if lacks_pin(kept) {
-            [std::mem::replace(&mut kept.pin, new), None]
-        } else {
-            [new, None] // Another thread has asked, too.
-        };
-        kept.is_new = false;
-        if let Some(pin) = &kept.pin {
-            pin.advance(from);
+            return drop(dropped);
         }
-        drop(all);
-        drop(dropped);
     }
 
     /// Lets go of what is kept for one of them. Unless it has said since it was asked that it needs something. It may
@@ -261,5 +267,51 @@ fn unless_it_panics<T>(f: impl FnOnce() -> Result<T, Error>) -> Result<T, String
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(done) => done.map_err(|error| error.to_string()),
         Err(_) => Err("it panicked".to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ledgerstone_disk::SimDisk;
+    use ledgerstone_log::LogConfig;
+    use ledgerstone_region::Region;
+
+    use super::*;
+
+    /// Needs all of the log. When it is asked how much of that is kept, something else happens, once.
+    #[derive(Default)]
+    struct Own(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl LogKeeper for Own {
+        fn name(&self) -> String {
+            "own".into()
+        }
+
+        fn needs_log_from(&self) -> Result<Option<Lsn>, Error> {
+            Ok(Some(FIRST_LSN))
+        }
+
+        fn log_bytes_max(&self) -> u64 {
+            let happens = self.0.lock().take();
+            happens.into_iter().for_each(|happens| happens());
+            u64::MAX
+        }
+    }
+
+    /// Two threads have asked. The answer to the earlier question, that nothing is needed, is heard in the middle of
+    /// the later one.
+    #[test]
+    fn what_is_needed_is_kept_though_an_earlier_answer_lets_go_of_it() {
+        let region = Region::anonymous(16 << 20).unwrap();
+        let config = LogConfig::new(Arc::new(SimDisk::new()), region, *b"test environment");
+        let log = Log::open(LogConfig { segment_bytes: 16 << 10, buffer_bytes: 16 << 10, ..config }).unwrap();
+        let (keepers, own) = (Arc::new(Keepers::default()), Arc::new(Own::default()));
+        let id = keepers.add_at(&log, Arc::clone(&own) as _, FIRST_LSN);
+        let (asked, all) = (keepers.question(), Arc::clone(&keepers));
+        *own.0.lock() = Some(Box::new(move || all.needs_nothing(id, asked)));
+        keepers.ask(&log);
+        assert_eq!(log.pinned().iter().map(|pin| pin.lsn).collect::<Vec<_>>(), [FIRST_LSN]);
+        keepers.ask(&log);
+        assert_eq!((log.pinned().len(), keepers.troubles()), (1, vec![]), "no other one is made");
     }
 }

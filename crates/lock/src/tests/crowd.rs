@@ -10,7 +10,9 @@ use ledgerstone_region::{Random, sync};
 use super::{in_the_background, key, make, patient};
 use crate::check::{assert_consistent, assert_nobody_waits_in_vain};
 use crate::queue::{PASSED_HELD_MAX, PASSES_MAX};
-use crate::{LockConfig, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait, wait_word};
+use crate::{
+    Conflict, LockConfig, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait, wait_word,
+};
 
 const A: OwnerNo = OwnerNo(0);
 const B: OwnerNo = OwnerNo(1);
@@ -68,11 +70,14 @@ fn a_sleeper_is_passed_for_a_moment_only() {
             let deadline_ns = sync::now_ns().saturating_add(timeout_ns);
             locks.owner(B).wait_deadline_ns.store(deadline_ns, Relaxed);
             locks.unlock_all(A, None);
-            let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
-            locks.unlock_all(C, None);
-            sync::sleep_ns(moment_ns);
+            // From the first time on, however often.
+            for _ in 0..2 {
+                let _ = locks.lock(C, key(1), Mode::X, Wait::Try).unwrap();
+                locks.unlock_all(C, None);
+                sync::sleep_ns(moment_ns / 5 * 3);
+            }
             assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
-            assert_eq!((locks.held(B, key(1)), locks.stats().passes), (Some(Mode::X), 1));
+            assert_eq!((locks.held(B, key(1)), locks.stats().passes), (Some(Mode::X), 2));
         });
         assert!(outcome.is_ok(), "{:?}", outcome.err());
     }
@@ -169,6 +174,88 @@ fn whoever_waited_for_a_sleeper_that_is_passed_is_looked_at_again() {
     assert_nobody_waits_in_vain(&locks);
     assert_eq!(upgrade.join().unwrap().unwrap().previous, Some(Mode::IS));
     assert_eq!(assert_consistent(&locks), 3);
+}
+
+/// It would wait for the older one, which waits for a reader, which waits for the sleeper. They have searched by then.
+#[test]
+fn a_sleeper_is_not_passed_where_it_would_stand_behind_those_whom_others_hold_up() {
+    const D: OwnerNo = OwnerNo(3);
+    const E: OwnerNo = OwnerNo(4);
+    let locks = large(5);
+    let granted_asleep = |mode: Mode| {
+        let _ = locks.lock(E, key(1), mode, Wait::Try).unwrap();
+        queue_asleep(&locks, B, 1, mode);
+        locks.unlock_all(E, None);
+        assert_eq!(locks.held(B, key(1)), Some(mode));
+    };
+    let _ = locks.lock(B, key(2), Mode::X, Wait::Try).unwrap();
+    let _ = locks.lock(C, key(1), Mode::S, Wait::Try).unwrap();
+    granted_asleep(Mode::U);
+    queue_asleep(&locks, A, 1, Mode::X);
+    queue_asleep(&locks, C, 2, Mode::X);
+    assert_eq!(locks.lock(D, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock));
+    locks.header().waiting.fetch_add(3, SeqCst);
+    assert_eq!((locks.stats().passes, locks.detect()), (0, 0), "a deadlock that nobody looks for");
+    // Without the reader, all that the older one waits for is the sleeper.
+    locks.unlock_all(C, None);
+    let _ = locks.lock(D, key(1), Mode::S, Wait::Try).unwrap();
+    assert_eq!((locks.stats().passes, locks.detect()), (1, 0));
+    assert_nobody_waits_in_vain(&locks);
+}
+
+/// The same with one that holds the lock already and waits to hold more.
+#[test]
+fn a_sleeper_is_not_passed_where_others_hold_up_an_upgrade() {
+    const D: OwnerNo = OwnerNo(3);
+    let locks = large(5);
+    let _ = locks.lock(C, key(1), Mode::IS, Wait::Try).unwrap();
+    let _ = locks.lock(D, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(OwnerNo(4), key(1), Mode::U, Wait::Try).unwrap();
+    queue_asleep(&locks, B, 1, Mode::U);
+    locks.unlock_all(OwnerNo(4), None);
+    let upgrade = in_the_background(&locks, |locks| locks.lock(C, key(1), Mode::IX, patient()));
+    assert_eq!(locks.lock(A, key(1), Mode::IS, Wait::Try), Err(LockError::WouldBlock));
+    locks.unlock_all(D, None);
+    let _ = locks.lock(A, key(1), Mode::IS, Wait::Try).unwrap();
+    assert_eq!((locks.stats().passes, upgrade.join().unwrap().unwrap().previous), (1, Some(Mode::IS)));
+    assert_nobody_waits_in_vain(&locks);
+}
+
+/// Waits that avoid deadlocks would lead the wrong way.
+#[test]
+fn nobody_is_passed_where_deadlocks_are_avoided() {
+    for conflict in [Conflict::WaitDie, Conflict::NoWait] {
+        let locks = make(LockConfig { owners: 4, locks_max: 64, buckets: 16, conflict, ..LockConfig::default() });
+        let _ = locks.lock(A, key(1), Mode::X, Wait::Try).unwrap();
+        queue_asleep(&locks, B, 1, Mode::X);
+        locks.unlock_all(A, None);
+        assert_eq!(locks.lock(C, key(1), Mode::X, Wait::Try), Err(LockError::WouldBlock));
+    }
+}
+
+/// It has not left its queue yet, and still holds what it held.
+#[test]
+fn whoever_was_told_to_give_way_is_granted_nothing() {
+    let locks = large(4);
+    let give_way = |owner: OwnerNo| {
+        let word = &locks.owner(owner).wait_word;
+        assert!(wait_word::end_wait(word, wait_word::ticket(word.load(SeqCst)), wait_word::VICTIM).is_some());
+        locks.node(locks.owner(owner).wait_node.load(Relaxed))
+    };
+    let _ = locks.lock(A, key(1), Mode::S, Wait::Try).unwrap();
+    let _ = locks.lock(B, key(1), Mode::S, Wait::Try).unwrap();
+    let node_no = locks.owner(B).held_head.load(Relaxed);
+    let queue = locks.latch(key(1), B);
+    queue.set_modes(locks.node(node_no), Some(Mode::S), Some(Mode::X));
+    locks.begin_wait(&queue, B, node_no);
+    drop(queue);
+    queue_asleep(&locks, C, 1, Mode::X);
+    let (upgrade, waiter) = (give_way(B), give_way(C));
+    locks.unlock_all(A, None);
+    assert_eq!((upgrade.granted(), upgrade.wanted()), (Some(Mode::S), Some(Mode::X)));
+    assert_eq!((waiter.granted(), waiter.wanted()), (None, Some(Mode::X)));
+    locks.unlock_all(B, None);
+    assert_eq!((waiter.granted(), waiter.wanted()), (None, Some(Mode::X)));
 }
 
 /// Nothing is taken from a sleeper for somebody who cannot be given it.

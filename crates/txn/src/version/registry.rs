@@ -27,6 +27,8 @@
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
+#[cfg(not(loom))]
+use ledgerstone_region::atomic::AtomicU32;
 use ledgerstone_region::atomic::{AtomicU64, Ordering::Release, Ordering::SeqCst, fence};
 
 #[cfg(not(loom))]
@@ -35,8 +37,10 @@ ledgerstone_region::shared! {
     pub(crate) struct SnapshotSlot {
         /// 0: nobody's. Else a bound or the snapshot itself, an LSN.
         pub lsn: AtomicU64,
-        /// 1 while somebody has the slot.
-        pub taken: AtomicU64,
+        /// [`FREE`](crate::used::FREE), or who has the slot ([`OPEN`], or somebody that lowers the number).
+        pub taken: AtomicU32,
+        /// To 8 bytes.
+        pub spare_word: AtomicU32,
         /// Whose.
         pub xid: AtomicU64,
         /// Slot number of the thread that opened it.
@@ -58,6 +62,9 @@ pub(crate) struct SnapshotSlot {
     pub lsn: AtomicU64,
 }
 
+/// A slot with a snapshot that is open, or is being opened or closed.
+#[cfg(not(loom))]
+pub(super) const OPEN: u32 = 1;
 /// In place of a horizon: below every LSN.
 #[cfg(not(loom))]
 pub(super) const TAKING: u64 = 1;

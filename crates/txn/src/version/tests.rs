@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use ledgerstone_disk::SimDisk;
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
-use ledgerstone_region::{Region, Share, SlotTable};
+use ledgerstone_region::{Region, Share, SlotTable, sync};
 use proptest::prelude::*;
 
 use super::{Before, Horizon, Image, Look, Times, VersionStore, View, Who, Writer, tree_bit};
@@ -46,6 +46,10 @@ struct World {
 
 impl World {
     fn new(bytes: u64) -> World {
+        World::with_snapshots(bytes, 16)
+    }
+
+    fn with_snapshots(bytes: u64, count_max: u32) -> World {
         let region = Region::anonymous(bytes + (4 << 20)).unwrap();
         let threads = Arc::new(SlotTable::create(&region, 8).unwrap());
         let disk = Arc::new(SimDisk::new());
@@ -55,7 +59,7 @@ impl World {
             ..LogConfig::new(disk, region.clone(), [7; 16])
         };
         let log = Log::open(config).unwrap();
-        let store = Share::new(VersionStore::create(&region, &log, &threads, bytes, 16).unwrap());
+        let store = Share::new(VersionStore::create(&region, &log, &threads, bytes, count_max).unwrap());
         let table = TxnTable::create(&region, 8).unwrap();
         World { xid: 0, changes: Vec::new(), log, table, store, page: State::new(), committed: State::new() }
     }
@@ -185,6 +189,53 @@ fn slots_of_snapshots_that_are_no_longer_in_use_are_not_looked_at() {
     assert!(world.store.is_none_open());
 }
 
+/// Beside a thread that opens snapshots and closes them, in many orders. It waits where the only slot is held for a
+/// moment.
+#[test]
+fn a_snapshot_is_seen_while_the_number_of_slots_in_use_sinks() {
+    for count_max in [1, 4] {
+        let mut lowered = 0;
+        for seed in 0..100 {
+            let run = move || {
+                let world = World::with_snapshots(64 << 10, count_max);
+                let (versions, table) = (Arc::clone(world.store.arc()), world.table);
+                let is_over = Arc::new(AtomicBool::new(false));
+                let opening = {
+                    let versions = Arc::clone(&versions);
+                    sync::spawn("opens", move || {
+                        let store = Share::new(versions);
+                        for _ in 0..20 {
+                            let view = VersionStore::open(&store, &table, Xid(1), Horizon::None).unwrap();
+                            sync::yield_point("it is open");
+                            assert!(!store.is_none_open());
+                            drop(view);
+                            sync::yield_point("between two");
+                        }
+                    })
+                };
+                let lowering = {
+                    let (versions, is_over) = (Arc::clone(&versions), Arc::clone(&is_over));
+                    sync::spawn("lowers", move || {
+                        let mut lowered = 0;
+                        while !is_over.load(SeqCst) {
+                            let before = versions.used_snapshots().len();
+                            versions.lower_used();
+                            lowered += u32::from(versions.used_snapshots().len() < before);
+                            sync::yield_point("between two");
+                        }
+                        lowered
+                    })
+                };
+                opening.join().unwrap();
+                is_over.store(true, SeqCst);
+                lowering.join().unwrap()
+            };
+            lowered += sync::Scheduler::run(seed, run).unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+        }
+        assert!(lowered > 100, "{count_max} {lowered}: too seldom to prove anything");
+    }
+}
+
 /// Of all lengths around a word's, and some that share their beginning.
 fn key_bytes(key: u8) -> Vec<u8> {
     vec![key / 3; usize::from(key)]
@@ -294,6 +345,8 @@ fn what_writers_have_staged_is_found_while_the_number_of_slots_in_use_sinks() {
         world.commit(open.remove(3), [3]);
         world.table.free(slots[3]);
         world.table.lower_used(|no| world.store.lower_writers(no));
+        let writers_used = world.store.state[0].writers_used.load(SeqCst);
+        assert_eq!(writers_used, u64::from(own_slot.map_or(slots[3], |slot| slot + 1)), "up to the last that is taken");
         let view = world.open();
         let seen: Vec<_> =
             (0..4 + own_slot.iter().count()).map(|key| world.read(&view, 0, key as u8).unwrap()).collect();

@@ -1,13 +1,13 @@
 //! A snapshot: opened, asked, closed.
 
-use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Share, sync};
 
 use super::registry::SnapshotSlot;
 use super::{VersionStore, registry};
-use crate::{TxnError, TxnTable};
+use crate::{TxnError, TxnTable, used};
 
 /// What a reader needs to know of a snapshot while its [`View`] is open.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,7 +71,7 @@ impl Drop for View {
         slot.horizon.store(0, Release);
         slot.position.store(0, Release);
         registry::close(slot);
-        slot.taken.store(0, Release);
+        used::give_back(&slot.taken);
         if store.has_spilled() {
             registry::order_close();
             store.reclaim_spilled(store.oldest_snapshot().0);
@@ -147,20 +147,16 @@ impl VersionStore {
     /// Forgets spilled writers that nobody needs. To be called now and then.
     ///
     /// Each of these slots is taken while the number of those in use sinks below its own. Who takes it next sees that,
-    /// and raises the number again before it publishes its bound.
+    /// and raises the number again before it publishes its bound (`used.rs`).
     pub fn lower_used(&self) {
         // Who has closed the last snapshot may have looked before the writer was spilled, and be seen after its commit.
         self.reclaim_spilled(self.oldest_snapshot().0);
-        let used = &self.state[0].slots_used;
-        while let Some(last) = used.load(SeqCst).checked_sub(1) {
-            let taken = &self.snapshots[last as usize].taken;
-            if taken.load(Relaxed) != 0 || taken.compare_exchange(0, 1, SeqCst, Relaxed).is_err() {
-                return;
-            }
-            let is_lowered = used.compare_exchange(last + 1, last, SeqCst, Relaxed).is_ok();
-            taken.store(0, SeqCst);
-            if !is_lowered {
-                return; // It was raised: others come.
+        let slots_used = &self.state[0].slots_used;
+        let held = || sync::yield_point("snapshots: slot held");
+        let lowered = || sync::yield_point("snapshots: slots lowered");
+        while let Some(last) = slots_used.load(SeqCst).checked_sub(1) {
+            if !used::lower_below(slots_used, last, &self.snapshots[last as usize].taken, held, lowered) {
+                return; // It is in use, or the number was raised: others come.
             }
         }
     }
@@ -186,17 +182,26 @@ impl VersionStore {
     fn open_any_slot(&self, hint: usize) -> Option<usize> {
         let count = self.snapshots.len();
         let start = hint % count;
-        // Twice: `lower_used` may have held the only one that is free.
-        (start..count).chain(0..count).chain(0..start).find(|&no| self.try_open(no))
+        let mut round = 0;
+        loop {
+            if let Some(no) = (start..count).chain(0..start).find(|&no| self.try_open(no)) {
+                return Some(no);
+            }
+            // The one that `lower_used` holds, or has held, may be the only one that is free.
+            let may_be_had = |slot: &SnapshotSlot| matches!(slot.taken.load(Acquire), used::FREE | used::LOWERING);
+            if !self.snapshots.iter().any(may_be_had) {
+                return None;
+            }
+            self.pause(round);
+            round += 1;
+        }
     }
 
     #[inline]
     fn try_open(&self, no: usize) -> bool {
-        let taken = &self.snapshots[no].taken;
-        let is_ours = taken.load(Relaxed) == 0 && taken.compare_exchange(0, 1, SeqCst, Relaxed).is_ok();
-        let used = &self.state[0].slots_used;
-        if is_ours && used.load(SeqCst) <= no as u64 {
-            used.fetch_max(no as u64 + 1, SeqCst);
+        let is_ours = used::take(&self.snapshots[no].taken, registry::OPEN);
+        if is_ours {
+            used::count(&self.state[0].slots_used, no as u64);
         }
         is_ours
     }
