@@ -554,7 +554,15 @@ fn nothing_is_put_off_after_two_lives_without_locks() {
     env.sync().unwrap();
     disk.crash_now();
     drop((txn, env));
-    let env = open(&disk.after_crash(6));
+    let disk = disk.after_crash(6);
+    let env = open(&disk);
     assert_eq!((env.recovery_report().loser_count, env.recovery_report().put_off_count), (1, 0));
     assert_eq!(env.transact(|txn| Ok(txn.bytes("big")?.range(..)?.count())).unwrap() as u64, COUNT);
+    // That opening has said that there are locks again, before it returned.
+    let txn = env.begin().unwrap();
+    change(&txn).unwrap();
+    env.sync().unwrap();
+    disk.crash_now();
+    drop((txn, env));
+    assert_eq!(open(&disk.after_crash(7)).recovery_report().put_off_count, 1);
 }

@@ -155,7 +155,9 @@ fn the_first_checkpoint_that_finds_space_ends_a_restore() {
     let (target, _) = restore(&backups, RestoreTo::End, &[]).unwrap();
     // Room for what the open makes before it recovers.
     let trial = target.snapshot();
-    drop(open(&trial).unwrap());
+    let opened = open(&trial).unwrap();
+    assert!(!trial.exists("restore.new").unwrap(), "it goes before the opening returns");
+    drop(opened);
     let double_write = trial.open("double_write", Open::READ).unwrap().len().unwrap();
     target.no_space_after(target.used_bytes() + double_write);
     let restored = open(&target).unwrap();

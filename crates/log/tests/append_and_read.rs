@@ -466,7 +466,9 @@ fn the_last_block_that_is_written_has_zeros_behind_the_end() {
 fn what_was_read_wrong_once_at_the_end_is_not_written() {
     let sim = SimDisk::new();
     let log = new_log(Arc::new(sim.clone()));
-    (0..6).for_each(|no| drop(append_one(&log, no, 100).unwrap()));
+    (0..6).for_each(|no| {
+        append_one(&log, no, 100).unwrap();
+    });
     log.flush().unwrap();
     let used = log.tail().0 - FIRST_LSN.0;
     drop(log);
