@@ -135,13 +135,20 @@ pub fn redo(
     // And all are joined before any error is returned.
     let panicked = || Err(RecoveryError::WorkerPanicked("worker of redo"));
     let others: Vec<_> = others.into_iter().map(|w| w.join().unwrap_or_else(|_| panicked())).collect();
-    let mut all = first?;
-    for other in others {
-        let other = other?;
-        all.applied_count += other.applied_count;
-        all.skipped_count += other.skipped_count;
+    let mut all = Redone::default();
+    let mut failed = None;
+    for done in [first].into_iter().chain(others) {
+        match done {
+            Ok(done) => {
+                all.applied_count += done.applied_count;
+                all.skipped_count += done.skipped_count;
+            }
+            // The engine has failed because of another worker, which says why.
+            Err(error @ RecoveryError::Buffer(BufferError::Failed)) => failed = failed.or(Some(error)),
+            Err(error) => return Err(error),
+        }
     }
-    Ok(all)
+    failed.map_or(Ok(all), Err)
 }
 
 /// Neighbours go to one worker in runs of so many pages, so that each reads and writes sequentially: a power of two.
@@ -346,9 +353,14 @@ impl<'e> Worker<'e> {
         }
         page.begin_change_with(lsn, formats); // E3
         for part in parts {
-            let redone =
-                operation(ops, lsn, part.op)?.redo(&mut PageMut::new(id, page.page_mut()), window.args_of(part));
-            redone.map_err(|source| RecoveryError::Redo { lsn, page: id, source })?;
+            let redone = operation(ops, lsn, part.op).and_then(|operation| {
+                let redone = operation.redo(&mut PageMut::new(id, page.page_mut()), window.args_of(part));
+                redone.map_err(|source| RecoveryError::Redo { lsn, page: id, source })
+            });
+            if let Err(error) = redone {
+                self.engine.fail(&error.to_string()); // E1: what is half changed must not go home.
+                return Err(error);
+            }
         }
         page.finish_change(lsn);
         self.done.applied_count += parts.len() as u64;

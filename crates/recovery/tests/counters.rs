@@ -3,10 +3,11 @@
 mod counting;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use counting::{
-    ADD, ADD_SOMEWHERE, COUNTERS, FORMAT, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args, add_by, create, recover,
-    repeat_gathered, repeat_history, values,
+    ADD, ADD_SOMEWHERE, ADD_UNLESS_REFUSED, COUNTERS, FORMAT, IS_REFUSED, LOCKED_BY_UNDO, PAGES, SIGN, add, add_args,
+    add_by, create, recover, repeat_gathered, repeat_history, repeat_in, values,
 };
 use ledgerstone_buffer::BufferError;
 use ledgerstone_disk::{Call, Disk, Fault, FaultDisk, Harm, Open, SimDisk};
@@ -103,6 +104,32 @@ fn a_group_may_change_one_page_by_several_parts() {
     drop(engine);
     let (engine, _) = recover(&disk).unwrap();
     assert_eq!(values(&engine)[0], 12, "and is redone whole, once");
+}
+
+/// A program that cannot redo a part of a group is followed by one that can. The page has all of the group or nothing.
+#[test]
+fn a_page_that_redo_has_half_changed_does_not_go_home() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let mut txn = engine.begin().unwrap();
+    txn.claim(1024).unwrap();
+    let mut page = engine.cache.exclusive(PageId(1)).unwrap();
+    let (first, second) = (add_args(0, 5), add_args(0, 7));
+    let parts = [Part { page: 0, op: ADD, args: &first }, Part { page: 0, op: ADD_UNLESS_REFUSED, args: &second }];
+    txn.group(&mut [&mut page], &parts).unwrap();
+    drop(page);
+    txn.commit(Durability::Sync).unwrap();
+    drop(engine);
+    IS_REFUSED.store(true, SeqCst);
+    let mut kept = None;
+    let refused = repeat_in(&mut kept, &disk, Gathered::beside(0, 2)).map(drop);
+    assert!(matches!(refused, Err(RecoveryError::Redo { page: PageId(1), .. })), "{refused:?}");
+    let engine = kept.unwrap();
+    assert!(matches!(engine.cache.write_back_all(), Err(BufferError::Failed)));
+    drop(engine);
+    IS_REFUSED.store(false, SeqCst);
+    let (engine, _) = recover(&disk).unwrap();
+    assert_eq!(values(&engine)[0], 12);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! record.
 #![allow(dead_code)]
 
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ledgerstone_buffer::Cache;
@@ -19,6 +20,7 @@ pub const FORMAT: OpId = OpId(1024);
 pub const ADD: OpId = OpId(1025);
 pub const ADD_SOMEWHERE: OpId = OpId(1026);
 pub const ADD_BY_PAGE: OpId = OpId(1027);
+pub const ADD_UNLESS_REFUSED: OpId = OpId(1028);
 const PAGE_BYTES: u32 = 4096;
 const SEGMENT_BYTES: u64 = 64 << 10;
 pub const PAGES: u64 = 40;
@@ -142,6 +144,34 @@ pub const LOCKED_BY_UNDO: TableId = TableId(77);
 
 struct SubtractWhereTheSignSays;
 
+/// As [`Add`], by a program that cannot do it sometimes.
+struct AddUnlessRefused;
+
+/// Whether it cannot.
+pub static IS_REFUSED: AtomicBool = AtomicBool::new(false);
+
+impl Operation for AddUnlessRefused {
+    fn id(&self) -> OpId {
+        ADD_UNLESS_REFUSED
+    }
+    fn name(&self) -> &'static str {
+        "add unless refused"
+    }
+    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
+        if IS_REFUSED.load(SeqCst) {
+            Err(OpError::Unfit { op: ADD_UNLESS_REFUSED, what: "it is refused" })
+        } else {
+            Add.redo(page, args)
+        }
+    }
+    fn undo(&self, args: &[u8]) -> Undo {
+        Add.undo(args)
+    }
+    fn print(&self, args: &[u8]) -> String {
+        Add.print(args)
+    }
+}
+
 impl LogicalUndo for SubtractWhereTheSignSays {
     fn undo(&self, txn: &mut Txn, _: OpId, args: &[u8]) -> Result<(), TxnError> {
         let engine = Arc::clone(txn.engine());
@@ -174,6 +204,7 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
     ops.register(Box::new(Add)).unwrap();
     ops.register(Box::new(AddSomewhere)).unwrap();
     ops.register(Box::new(AddByPage)).unwrap();
+    ops.register(Box::new(AddUnlessRefused)).unwrap();
     ledgerstone_space::register(&mut ops).unwrap();
     let engine = kit.engine::<RecoveryError>(disk, &kit.data(disk)?, ops, |log| LogConfig {
         end: found.end,
@@ -226,7 +257,16 @@ pub fn repeat_history(disk: &Arc<dyn Disk>) -> Result<Repeated> {
 }
 
 /// The same, with so much room for what the analysis gathers.
-pub fn repeat_gathered(disk: &Arc<dyn Disk>, mut gathered: Gathered) -> Result<(Repeated, Redone)> {
+pub fn repeat_gathered(disk: &Arc<dyn Disk>, gathered: Gathered) -> Result<(Repeated, Redone)> {
+    repeat_in(&mut None, disk, gathered)
+}
+
+/// The same. The engine is there also if redo fails.
+pub fn repeat_in(
+    kept: &mut Option<Arc<Engine>>,
+    disk: &Arc<dyn Disk>,
+    mut gathered: Gathered,
+) -> Result<(Repeated, Redone)> {
     let control = Arc::new(ControlFile::open(&**disk)?);
     let state = control.state();
     let (data, double_write) =
@@ -241,6 +281,7 @@ pub fn repeat_gathered(disk: &Arc<dyn Disk>, mut gathered: Gathered) -> Result<(
     control.change(|state| state.incarnation_max += 1)?;
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
+    *kept = Some(Arc::clone(&engine));
     let redone = redo(&engine, &found, gathered, &Arc::default(), scan)?;
     Ok(((engine, control, found), redone))
 }
