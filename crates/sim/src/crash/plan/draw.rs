@@ -1,6 +1,7 @@
 //! Drawing a plan: what a seed makes of the parts that [`super`] defines.
 
 use ledgerstone::{Conflict, Isolation, Locking, Victim};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::Random;
 
 use super::*;
@@ -9,7 +10,10 @@ impl Plan {
     /// The plan of a seed.
     pub fn new(seed: u64, wishes: Wishes) -> Plan {
         let mut random = Random::new(seed ^ 0x6c65_6467_6572_7374);
-        let flavour = FLAVOURS[random.weighted(&FLAVOURS.map(|(_, weight)| weight))].0;
+        // What takes long to find is looked for where it shows: where rollbacks are put off.
+        let puts_off = planted::is_on(Bug::DeferredWithoutLocks);
+        let drawn = FLAVOURS[random.weighted(&FLAVOURS.map(|(_, weight)| weight))].0;
+        let flavour = if puts_off { Flavour::Losers } else { drawn };
         let start = [Start::Nothing, Start::Empty, Start::Filled][random.weighted(&[1, 5, 6])];
         let settings = Settings {
             cache_frames: random.pick(&[64, 64, 80, 128]),
@@ -42,7 +46,10 @@ impl Plan {
             logs_whole: random.percent(15),
             is_followed: random.percent(35),
             // By itself, so that the rest of a plan is what it was before there was this setting.
-            restart_undo_bytes: Random::new(seed ^ 0x7075_745f_6f66_6600).pick(&[0, 0, 4 << 10, 64 << 20]),
+            restart_undo_bytes: match puts_off {
+                true => 0,
+                false => Random::new(seed ^ 0x7075_745f_6f66_6600).pick(&[0, 0, 4 << 10, 64 << 20]),
+            },
         };
         let mut lives = Vec::new();
         for generation in 0..[1, 2, 3][random.weighted(&[5, 3, 2])] {
