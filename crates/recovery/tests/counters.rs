@@ -13,7 +13,7 @@ use ledgerstone_buffer::BufferError;
 use ledgerstone_disk::{Call, Disk, Fault, FaultDisk, Harm, Open, SimDisk};
 use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
-use ledgerstone_page::{PageId, TableId};
+use ledgerstone_page::{OpId, PageId, TableId};
 use ledgerstone_recovery::{Gathered, RecoveryError, checkpoint};
 use ledgerstone_region::{Random, sync};
 use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
@@ -87,17 +87,22 @@ fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<
     None
 }
 
+/// Adds 5 and 7 to one counter of page 1 in one group, the 7 by `second_op`.
+fn add_twice(txn: &mut Txn, second_op: OpId) {
+    txn.claim(1024).unwrap();
+    let engine = Arc::clone(txn.engine());
+    let mut page = engine.cache.exclusive(PageId(1)).unwrap();
+    let (first, second) = (add_args(0, 5), add_args(0, 7));
+    let parts = [Part { page: 0, op: ADD, args: &first }, Part { page: 0, op: second_op, args: &second }];
+    txn.group(&mut [&mut page], &parts).unwrap();
+}
+
 #[test]
 fn a_group_may_change_one_page_by_several_parts() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let (engine, _) = create(&disk).unwrap();
     let mut txn = engine.begin().unwrap();
-    txn.claim(1024).unwrap();
-    let mut page = engine.cache.exclusive(PageId(1)).unwrap();
-    let (first, second) = (add_args(0, 5), add_args(0, 7));
-    let parts = [Part { page: 0, op: ADD, args: &first }, Part { page: 0, op: ADD, args: &second }];
-    txn.group(&mut [&mut page], &parts).unwrap();
-    drop(page);
+    add_twice(&mut txn, ADD);
     txn.abort().unwrap();
     assert_eq!(values(&engine)[0], 12, "a group stays");
     engine.log.flush().unwrap();
@@ -112,12 +117,7 @@ fn a_page_that_redo_has_half_changed_does_not_go_home() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let (engine, _) = create(&disk).unwrap();
     let mut txn = engine.begin().unwrap();
-    txn.claim(1024).unwrap();
-    let mut page = engine.cache.exclusive(PageId(1)).unwrap();
-    let (first, second) = (add_args(0, 5), add_args(0, 7));
-    let parts = [Part { page: 0, op: ADD, args: &first }, Part { page: 0, op: ADD_UNLESS_REFUSED, args: &second }];
-    txn.group(&mut [&mut page], &parts).unwrap();
-    drop(page);
+    add_twice(&mut txn, ADD_UNLESS_REFUSED);
     txn.commit(Durability::Sync).unwrap();
     drop(engine);
     IS_REFUSED.store(true, SeqCst);
