@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use ledgerstone::{Committed, EnvTable, Environment, Error, Ticket, Transaction, TransactionOptions};
+use ledgerstone::{Committed, EnvTable, Environment, Error, Isolation, Ticket, Transaction, TransactionOptions};
 
 use crate::peer::{Durability, Failure, Kind, Peer, Settings, Step, Steps, TABLE_COUNT, Txn, Visit, Worker};
 
@@ -87,18 +87,19 @@ impl Own<'_> {
 
 impl Worker for Own<'_> {
     fn once(&mut self, kind: Kind, steps: Steps<'_>) -> Step {
-        let txn = match kind {
-            Kind::Write => {
-                let durability = match self.durability {
-                    Durability::Sync => ledgerstone::Durability::Sync,
-                    Durability::Pipelined => ledgerstone::Durability::Pipelined,
-                    Durability::None => ledgerstone::Durability::Volatile,
-                };
-                self.store.env.begin_with(TransactionOptions { durability: Some(durability), ..Default::default() })
-            }
-            Kind::Read | Kind::One => self.store.env.begin(),
-            Kind::Snapshot => self.store.env.snapshot(),
+        // Of readers too: one that waits for a commit that it has read would be the only one of all peers to do so.
+        let durability = match self.durability {
+            Durability::Sync => ledgerstone::Durability::Sync,
+            Durability::Pipelined => ledgerstone::Durability::Pipelined,
+            Durability::None => ledgerstone::Durability::Volatile,
         };
+        let is_at_snapshot = kind == Kind::Snapshot;
+        let txn = self.store.env.begin_with(TransactionOptions {
+            durability: Some(durability),
+            isolation: is_at_snapshot.then_some(Isolation::Snapshot),
+            read_only: is_at_snapshot,
+            ..Default::default()
+        });
         let txn = txn.map_err(failure)?;
         let mut open = Open { txn: &txn, tables: &self.store.tables };
         steps(&mut open)?; // Dropping the transaction rolls it back.
