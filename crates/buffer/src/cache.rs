@@ -49,7 +49,7 @@ const FRAMES_MIN: u64 = 16;
 
 /// Cache lines of a page that are fetched ahead behind its first: of a 4 KiB leaf of a tree, fences and slots.
 const PREFETCH_LINES: usize = 5;
-/// Entries of the page table in two cache lines: so far ahead they are fetched.
+/// So far ahead entries of the page table are fetched.
 const ENTRIES_AHEAD: u64 = 8;
 
 impl Cache {
@@ -107,7 +107,7 @@ impl Cache {
     /// Bytes of the region that the page table of a cache for these takes at the open.
     #[must_use]
     pub fn table_bytes(data_bytes: u64, page_bytes: u32, max_pages: u64) -> u64 {
-        PageTable::first_entries(data_bytes.div_ceil(u64::from(page_bytes)), max_pages) * size_of::<PageEntry>() as u64
+        PageTable::first_places(data_bytes.div_ceil(u64::from(page_bytes)), max_pages) * size_of::<PageEntry>() as u64
     }
 
     /// A page to be read without latching it, read in if it is absent.

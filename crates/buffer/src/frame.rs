@@ -157,8 +157,8 @@ impl Frames {
         let span = region.alloc::<AtomicU64>(u64::from(frame_count) * words_per_page as u64, FRAMES_ALIGN_BYTES)?;
         region.advise_huge(span);
         let frames = Frames { descriptors, words: region.handle_slice(span)?, control, words_per_page };
-        for frame in (0..frame_count).rev() {
-            frames.push_free(FrameNo(frame));
+        for turn in (0..frame_count).rev() {
+            frames.push_free(FrameNo(frame_of_turn(turn, frame_count)));
         }
         Ok(frames)
     }
@@ -283,5 +283,33 @@ impl Frames {
     }
 }
 
+/// The frame that is the first to be taken, the second, ...: of each 512, those with even numbers and then the others.
+/// Two descriptors share a cache line. So pages that come in one after the other, as those of a small table do, do not
+/// share one. And no more huge pages are touched than if frames were taken in order.
+fn frame_of_turn(turn: u32, frame_count: u32) -> u32 {
+    const GROUP: u32 = 512;
+    let (group, no) = (turn - turn % GROUP, turn % GROUP);
+    if group + GROUP > frame_count {
+        return turn;
+    }
+    group + if no < GROUP / 2 { 2 * no } else { 2 * no - GROUP + 1 }
+}
+
 /// Frames begin where a huge page can begin.
 const FRAMES_ALIGN_BYTES: u64 = 2 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::frame_of_turn;
+
+    #[test]
+    fn each_frame_has_its_turn_and_neighbours_in_time_share_no_line() {
+        for count in [16, 511, 512, 1300] {
+            let mut frames: Vec<u32> = (0..count).map(|turn| frame_of_turn(turn, count)).collect();
+            let in_groups = count / 512 * 512;
+            assert!(frames[..in_groups as usize].windows(2).all(|two| two[0] / 2 != two[1] / 2), "{count}");
+            frames.sort_unstable();
+            assert_eq!(frames, (0..count).collect::<Vec<u32>>());
+        }
+    }
+}

@@ -9,6 +9,10 @@
 //! for. Pieces never move and never go while the table lives. So an entry that was found stays where it is, and
 //! readers do not notice growth. A hit in the first piece costs one comparison, as in an array that does not grow.
 //!
+//! Pages of one small table, and small tables made one after the other, have ids in a row. Were their entries in a row
+//! as well, a writer of one page would take the cache line of its neighbours' entries from their readers. So an entry's
+//! place is its id with the lowest 8 bits turned ([`spread`]): ids that share a line are 64 apart.
+//!
 //! So an environment takes address space by what it holds, which containers and `ulimit -v` count, and not by what it
 //! may ever hold.
 
@@ -23,11 +27,17 @@ use crate::error::BufferError;
 /// The first piece is at least so long, where that many pages are allowed: 16 MiB of address space, for 4 GiB of data.
 const FIRST_ENTRIES_MIN: u64 = 1 << 20;
 const PIECE_COUNT: usize = 40;
+/// Entries among which places are exchanged: a page of memory has so many. So no more of it is touched than in order.
+const SPREAD_ENTRIES: u64 = 256;
+/// Cache lines of so many entries: `log2` of the entries in one.
+const LINE_BITS: u32 = 2;
 /// For the region's own head and for alignment.
 const REGION_HEAD_BYTES: u64 = 64 << 10;
 
 pub(crate) struct PageTable {
     first: Handle<[PageEntry]>,
+    /// Ids that it is for; it may have places for a few more.
+    first_count: u64,
     /// Piece `k` is for ids from `first << k` on.
     more: [OnceLock<Handle<[PageEntry]>>; PIECE_COUNT],
     /// Held while a piece is made: nothing is waited for.
@@ -49,10 +59,16 @@ impl PageTable {
         self.max_pages
     }
 
+    /// Entries that a first piece has memory for: whole groups of places.
+    pub fn first_places(data_pages: u64, max_pages: u64) -> u64 {
+        PageTable::first_entries(data_pages, max_pages).next_multiple_of(SPREAD_ENTRIES)
+    }
+
     pub fn new(region: &Region, data_pages: u64, max_pages: u64) -> Result<PageTable, BufferError> {
         let count = PageTable::first_entries(data_pages, max_pages);
         Ok(PageTable {
-            first: region.handle_slice(region.alloc::<PageEntry>(count, 64)?)?,
+            first: region.handle_slice(region.alloc::<PageEntry>(count.next_multiple_of(SPREAD_ENTRIES), 64)?)?,
+            first_count: count,
             more: std::array::from_fn(|_| OnceLock::new()),
             growing: Mutex::new(()),
             first_bits: count.max(1).ilog2(),
@@ -63,16 +79,19 @@ impl PageTable {
     /// The entry of a page; `None` if there never was one.
     #[inline]
     pub fn get(&self, id: u64) -> Option<&PageEntry> {
-        match self.first.get(id as usize) {
-            Some(entry) => Some(entry),
-            None => self.get_behind_first(id),
+        if id < self.first_count {
+            return self.first.get(spread(id));
         }
+        self.get_behind_first(id)
     }
 
     #[inline(never)]
     fn get_behind_first(&self, id: u64) -> Option<&PageEntry> {
+        if id >= self.max_pages {
+            return None;
+        }
         let (piece, base) = self.piece_of(id);
-        self.more.get(piece)?.get()?.get((id - base) as usize)
+        self.more.get(piece)?.get()?.get(spread(id - base))
     }
 
     /// The piece for an id behind the first, and where it begins. The first is a power of two long, or all there can
@@ -100,13 +119,19 @@ impl PageTable {
         if let Some(place) = self.more.get(piece)
             && place.get().is_none()
         {
-            let count = base.min(self.max_pages - base);
+            let count = base.min(self.max_pages - base).next_multiple_of(SPREAD_ENTRIES);
             let bytes = count * size_of::<PageEntry>() as u64 + REGION_HEAD_BYTES;
             let region = Region::anonymous(bytes)?;
             let _ = place.set(region.handle_slice(region.alloc::<PageEntry>(count, 64)?)?);
         }
         self.get(page.0).ok_or(out_of_range)
     }
+}
+
+/// The place of an entry: neighbours among the ids do not share a cache line, and no group's entry leaves it.
+#[inline]
+fn spread(id: u64) -> usize {
+    ((id & !(SPREAD_ENTRIES - 1)) | u64::from((id as u8).rotate_left(LINE_BITS))) as usize
 }
 
 #[cfg(test)]
@@ -146,6 +171,16 @@ mod tests {
         for id in [max_pages, max_pages + 1, u64::MAX] {
             assert!(table.get(id).is_none());
             assert!(matches!(table.get_or_grow(PageId(id)), Err(BufferError::PageOutOfRange { .. })));
+        }
+    }
+
+    #[test]
+    fn each_id_has_its_own_place_and_its_neighbours_another_cache_line() {
+        let places: std::collections::BTreeSet<usize> = (0..1024).map(spread).collect();
+        assert_eq!(places, (0..1024).collect());
+        let line = |id: u64| spread(id) * size_of::<PageEntry>() / 64;
+        for id in 0..1024 {
+            assert!((1..64).all(|distance| line(id) != line(id + distance)), "page {id}");
         }
     }
 

@@ -21,12 +21,17 @@
 //! C5. Between its calls a transaction may keep a claim of [`Log::kept_claim_bytes`], so that it need not claim for
 //!     each small record. As many transactions as there may be keep at most a sixteenth of the buffer, and the
 //!     largest claim is for that much less. So no claim waits for what is kept, however long its holder does nothing.
+//! C6. A few may keep more, also between transactions: [`Log::long_kept_bytes`] of the buffer, and
+//!     [`LONG_KEPT_UNDO_BYTES`] of what is reserved for rollbacks. All of these together are a thirty-second of the
+//!     buffer and an eighth of a segment, and the largest claim is for that much less again. So a thread that commits
+//!     one small transaction after the other seldom writes the words of the claims, and nobody waits for what it keeps.
 
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
 
+pub use crate::config::LONG_KEPT_UNDO_BYTES;
 use crate::error::LogError;
 use crate::gate;
 use crate::group_commit::FlushState;
@@ -104,6 +109,33 @@ impl Log {
     #[inline]
     pub fn kept_claim_bytes(&self) -> u64 {
         self.kept_claim_bytes
+    }
+
+    /// Bytes of a claim that may be kept by who was allowed to keep more (C6).
+    #[inline]
+    pub fn long_kept_bytes(&self) -> u64 {
+        self.long_kept_bytes
+    }
+
+    /// Asks whether the caller may keep more (C6). If so, it says [`Log::end_keeping_more`] when it keeps nothing any
+    /// more.
+    #[must_use = "who may keep more has to say when it ends"]
+    pub fn may_keep_more(&self) -> bool {
+        let keepers = &self.state.long_keepers;
+        let mut count = keepers.load(Relaxed);
+        while count < self.long_keeper_count {
+            match keepers.compare_exchange_weak(count, count + 1, SeqCst, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => count = now,
+            }
+        }
+        false
+    }
+
+    /// See [`Log::may_keep_more`].
+    pub fn end_keeping_more(&self) {
+        let count = self.state.long_keepers.fetch_sub(1, SeqCst);
+        debug_assert!(count > 0, "nobody keeps more");
     }
 
     /// As [`Log::claim`], for a rollback. It is refused only if even the space reserved for rollbacks would not do.
@@ -534,7 +566,33 @@ mod tests {
             let (kept, largest) = (config.kept_claim_bytes(), config.claim_bytes_max());
             assert!(kept.is_multiple_of(8) && kept > 0, "{buffer_bytes}, {count}");
             assert!(kept * u64::from(count) <= buffer_bytes / 16, "{buffer_bytes}, {count}");
-            assert_eq!(kept * u64::from(count) + largest, buffer_bytes / 2, "{buffer_bytes}, {count}");
+            let long = config.long_kept_bytes() * u64::from(config.long_keeper_count());
+            assert!(config.long_kept_bytes().is_multiple_of(8) && long <= buffer_bytes / 32, "{buffer_bytes}, {count}");
+            assert_eq!(kept * u64::from(count) + long + largest, buffer_bytes / 2, "{buffer_bytes}, {count}");
+        }
+    }
+
+    /// C6.
+    #[test]
+    fn only_a_few_may_keep_more_and_their_rollbacks_keep_an_eighth_of_a_segment() {
+        let region = || Region::anonymous(16 << 20).unwrap();
+        let config = LogConfig::new(Arc::new(SimDisk::new()), region(), *b"test environment");
+        assert_eq!(config.long_keeper_count(), 0, "nobody keeps anything");
+        for (segment_bytes, buffer_bytes, count) in
+            [(16 << 20, 8 << 20, 64), (64 << 10, 128 << 10, 2), (1 << 20, 8 << 20, 32), (16 << 10, 16 << 10, 0)]
+        {
+            let disk = Arc::new(SimDisk::new());
+            let config = LogConfig::new(disk, region(), *b"test environment");
+            let config = LogConfig { segment_bytes, buffer_bytes, kept_claim_count: 40, ..config };
+            assert_eq!(config.long_keeper_count(), count, "{segment_bytes}, {buffer_bytes}");
+            assert!(u64::from(count) * LONG_KEPT_UNDO_BYTES <= segment_bytes / 8);
+            let log = Log::open(config).unwrap();
+            assert!((0..count).all(|_| log.may_keep_more()));
+            assert!(!log.may_keep_more());
+            if count > 0 {
+                log.end_keeping_more();
+                assert!(log.may_keep_more() && !log.may_keep_more());
+            }
         }
     }
 }

@@ -19,6 +19,12 @@ pub const LOG_BYTES_MAX: u64 = 1 << 30;
 /// bytes: enough for several small records.
 const KEPT_PART: u64 = 16;
 const KEPT_BYTES_MAX: u64 = 1024;
+/// Of the buffer, for all that keep more together, and for one of them (C6 in `append.rs`).
+const LONG_KEPT_ALL_PART: u64 = 32;
+const LONG_KEPT_PART: u64 = 64;
+const LONG_KEPT_BYTES_MAX: u64 = 4096;
+/// Room for rollbacks that one of those keeps at most that may keep more, see [`crate::Log::may_keep_more`].
+pub const LONG_KEPT_UNDO_BYTES: u64 = 4096;
 
 /// What [`crate::Log::open`] needs to know. [`LogConfig::new`] has the defaults for an empty log.
 #[derive(Clone)]
@@ -104,11 +110,28 @@ impl LogConfig {
     /// Most that one claim can be for: half of the buffer waits for the device, less all that may be kept (C5 in
     /// `append.rs`). A larger one could never be granted.
     pub(crate) fn claim_bytes_max(&self) -> u64 {
-        self.buffer_bytes / 2 - self.kept_claim_bytes() * u64::from(self.kept_claim_count)
+        let kept = self.kept_claim_bytes() * u64::from(self.kept_claim_count);
+        self.buffer_bytes / 2 - kept - self.long_kept_bytes() * u64::from(self.long_keeper_count())
     }
 
     pub(crate) fn kept_claim_bytes(&self) -> u64 {
         let each = (self.buffer_bytes / KEPT_PART).checked_div(u64::from(self.kept_claim_count)).unwrap_or(0);
         (each / 8 * 8).min(KEPT_BYTES_MAX)
+    }
+
+    /// What one of those keeps that may keep more (C6 in `append.rs`).
+    pub(crate) fn long_kept_bytes(&self) -> u64 {
+        (self.buffer_bytes / LONG_KEPT_PART / 8 * 8).min(LONG_KEPT_BYTES_MAX)
+    }
+
+    /// How many may keep more. What they keep for rollbacks is an eighth of a segment at most. 0 where nobody keeps
+    /// anything.
+    pub(crate) fn long_keeper_count(&self) -> u32 {
+        if self.kept_claim_count == 0 {
+            return 0;
+        }
+        let in_buffer = self.buffer_bytes / LONG_KEPT_ALL_PART / self.long_kept_bytes().max(1);
+        let in_segment = self.segment_bytes / 8 / LONG_KEPT_UNDO_BYTES;
+        in_buffer.min(in_segment) as u32
     }
 }

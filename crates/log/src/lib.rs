@@ -78,7 +78,7 @@ mod wakers;
 
 #[cfg(not(loom))]
 pub use crate::{
-    append::Claim,
+    append::{Claim, LONG_KEPT_UNDO_BYTES},
     backwards::Backwards,
     config::{LOG_BYTES_MAX, LogConfig},
     control::{CONTROL_PATH, CONTROL_SLOT_BYTES, CREATION_PATH, ControlFile, ControlSlot, ControlState},

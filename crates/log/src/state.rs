@@ -58,7 +58,8 @@ shared! {
         pub line_turn: AtomicU32,
         /// The gate of threads that make, rename or remove segments.
         pub segments_gate: AtomicU32,
-        pub pad_space: AtomicU32,
+        /// How many keep more of a claim than others may (C6 in `append.rs`). Changes when a thread begins to, or ends.
+        pub long_keepers: AtomicU32,
         pub pad_space_line: [AtomicU64; 3],
 
         /// Wanted durable at once: records that begin below.

@@ -5,7 +5,7 @@
 
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
-use ledgerstone_log::{Claim, NewRecord, RECORD_BYTES_MAX, RecordKind};
+use ledgerstone_log::{Claim, LONG_KEPT_UNDO_BYTES, LogError, NewRecord, RECORD_BYTES_MAX, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 
 use crate::txn::RECORD_OVERHEAD_BYTES;
@@ -24,6 +24,9 @@ pub(crate) struct Chain {
     undo_reserved: u64,
     /// Of every record from now on.
     flags: u16,
+    /// It may keep more of a claim than others, and does so beyond its end, for the next in the same memory (C6 in
+    /// `log/append.rs`).
+    keeps_more: bool,
 }
 
 /// Longest record that is written forwards: its compensation has 8 bytes more.
@@ -39,7 +42,33 @@ pub const FLAG_OUT_OF_ORDER: u16 = 2;
 impl Chain {
     pub fn new(no: u32, xid: Xid) -> Chain {
         let (first_lsn, last_lsn) = (Lsn::NONE, Lsn::NONE);
-        Chain { no, xid, first_lsn, last_lsn, claim: None, asked: 0, undo_needed: 0, undo_reserved: 0, flags: 0 }
+        Chain {
+            no,
+            xid,
+            first_lsn,
+            last_lsn,
+            claim: None,
+            asked: 0,
+            undo_needed: 0,
+            undo_reserved: 0,
+            flags: 0,
+            keeps_more: false,
+        }
+    }
+
+    /// Makes it the chain of the next transaction in the same memory, with what the last one has left of the log's
+    /// room. Where that one wrote, the next will want some, too.
+    #[inline]
+    pub fn renew(&mut self, engine: &Engine, no: u32, xid: Xid) {
+        let keeps_more = self.keeps_more || self.last_lsn != Lsn::NONE && engine.log.may_keep_more();
+        let (claim, undo_reserved) = (self.claim.take(), self.undo_reserved);
+        *self = Chain { claim, undo_reserved, keeps_more, ..Chain::new(no, xid) };
+    }
+
+    /// What it may keep of a claim between calls.
+    #[inline]
+    fn kept_bytes(&self, engine: &Engine) -> u64 {
+        if self.keeps_more { engine.log.long_kept_bytes() } else { engine.log.kept_claim_bytes() }
     }
 
     pub fn mark_upkeep(&mut self) {
@@ -49,12 +78,12 @@ impl Chain {
     /// Has a claim of `bytes` at least: what is kept, if that will do, or else a new one. Reserves room for the undo.
     pub fn claim(&mut self, engine: &Engine, bytes: usize) -> Result<(), TxnError> {
         // Somewhat more than asked for, so that the next calls need not ask.
-        self.claim_at_least(engine, bytes, bytes.max(engine.log.kept_claim_bytes() as usize))
+        self.claim_at_least(engine, bytes, bytes.max(self.kept_bytes(engine) as usize))
     }
 
-    /// As [`Chain::claim`], for the last records of the transaction: nothing would be kept.
+    /// As [`Chain::claim`], for the last records of the transaction: nothing would be kept, except by who keeps more.
     pub fn claim_last(&mut self, engine: &Engine, bytes: usize) -> Result<(), TxnError> {
-        self.claim_at_least(engine, bytes, bytes)
+        if self.keeps_more { self.claim(engine, bytes) } else { self.claim_at_least(engine, bytes, bytes) }
     }
 
     #[inline]
@@ -70,7 +99,13 @@ impl Chain {
         self.release_claim(engine);
         // In steps, so that a transaction of a few updates does this once.
         let step = if is_reserved { 0 } else { (wanted - self.undo_reserved).max(2048) };
-        self.claim = Some(engine.log.claim_and_reserve_undo(bytes, step)?);
+        self.claim = Some(match engine.log.claim_and_reserve_undo(bytes, step) {
+            // What was asked for beyond need is refused to nobody's harm.
+            Err(LogError::NoSpace { .. }) if bytes as u64 > least => {
+                engine.log.claim_and_reserve_undo(least as usize, step)?
+            }
+            claimed => claimed?,
+        });
         self.undo_reserved += step;
         self.asked = least;
         Ok(())
@@ -113,13 +148,40 @@ impl Chain {
     #[inline]
     pub fn keep_claim(&mut self, engine: &Engine) {
         self.asked = 0;
-        if self.claim.as_ref().is_some_and(|claim| claim.left() > engine.log.kept_claim_bytes()) {
+        if self.claim.as_ref().is_some_and(|claim| claim.left() > self.kept_bytes(engine)) {
             self.release_claim(engine);
         }
     }
 
+    /// The transaction has ended. What it holds of the log's room goes back, or stays for the next in the same memory.
     #[inline]
-    pub fn release_all(&mut self, engine: &Engine) {
+    pub fn end(&mut self, engine: &Engine) {
+        let left = self.claim.as_ref().map_or(0, Claim::left);
+        if self.keeps_more && left <= engine.log.long_kept_bytes() && self.undo_reserved <= LONG_KEPT_UNDO_BYTES {
+            (self.asked, self.undo_needed) = (0, 0);
+        } else {
+            self.release_all(engine);
+        }
+    }
+
+    /// No transaction comes after it in the same memory.
+    #[inline]
+    pub fn keep_nothing(&mut self, engine: &Engine) {
+        if self.keeps_more {
+            self.release_all(engine);
+            self.keep_no_more(engine);
+        }
+    }
+
+    /// It keeps no more than others from now on, and nothing beyond its end.
+    pub fn keep_no_more(&mut self, engine: &Engine) {
+        if std::mem::take(&mut self.keeps_more) {
+            engine.log.end_keeping_more();
+        }
+    }
+
+    #[inline]
+    fn release_all(&mut self, engine: &Engine) {
         let undo_reserved = std::mem::take(&mut self.undo_reserved);
         self.undo_needed = 0;
         match self.claim.take() {

@@ -125,7 +125,7 @@ impl Txn {
         }
         self.run_hooks(committed);
         self.engine.locks.unlock_all(OwnerNo(self.chain.no), commit_lsn);
-        self.chain.release_all(&self.engine);
+        self.chain.end(&self.engine);
         self.view = None;
         self.engine.table.free(self.chain.no);
     }

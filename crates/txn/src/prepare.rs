@@ -184,6 +184,7 @@ impl Txn {
         self.claim(body.len() + 2 * RECORD_OVERHEAD_BYTES)?;
         let lsn = self.chain.append_plain(&self.engine, RecordKind::Prepare, &[&body])?;
         self.release_claim();
+        self.chain.keep_no_more(&self.engine);
         self.is_prepared = true;
         self.slot().state.store(state::PREPARED, Relaxed);
         self.marks.truncate(0);

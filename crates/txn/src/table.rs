@@ -82,9 +82,9 @@ pub mod state {
 }
 
 /// Where beside the next id stands how many slots are in use (T2): of all but the last ones, and how many of the last
-/// ones were ever taken.
-const USED: usize = 1;
-const LAST_USED: usize = 2;
+/// ones were ever taken. Each has a cache line of its own: the next id changes often, and the other two hardly do.
+const USED: usize = 8;
+const LAST_USED: usize = 16;
 
 /// Slots that only transactions of the library's own take: the housekeeper's, a compaction's, a look at the catalog.
 /// However many transactions of users run, these begin. However many of these run, so do users' transactions. An
@@ -118,7 +118,7 @@ impl TxnTable {
     pub fn create(region: &Region, users_count: u32) -> Result<TxnTable, RegionError> {
         let count = u64::from(users_count) + u64::from(OWN_SLOT_COUNT);
         let slots = region.handle_slice(region.alloc::<TxnSlot>(count, 64)?)?;
-        let next_xid = region.handle_slice(region.alloc::<AtomicU64>(8, 64)?)?;
+        let next_xid = region.handle_slice(region.alloc::<AtomicU64>(24, 64)?)?;
         next_xid[0].store(1, Relaxed);
         Ok(TxnTable { slots, next_xid })
     }

@@ -117,7 +117,7 @@ impl Txn {
     #[inline]
     pub(crate) fn renew(&mut self, no: u32, xid: Xid) {
         debug_assert!(self.writer.is_empty() && self.hooks.is_empty() && self.view.is_none() && self.nesting == 0);
-        self.chain = Chain::new(no, xid);
+        self.chain.renew(&self.engine, no, xid);
         self.depends = Lsn::NONE;
         self.tables.clear();
         self.lock_timeout_ns = self.engine.settings.lock_timeout_ns;
@@ -629,5 +629,6 @@ impl Drop for Txn {
         if !self.ended {
             self.run_hooks(false);
         }
+        self.chain.keep_nothing(&self.engine);
     }
 }

@@ -411,12 +411,14 @@ fn has_prefix<B: Bytes>(node: &Node<B>, key: &[u8]) -> bool {
 }
 
 /// The node of a page whose counts stand to each other as they must, so that no change leaves the page.
+#[inline]
 fn sane<'p>(page: &'p PageMut<'_>) -> Result<Node<Words<'p>>, Unfit> {
     let node = Node::new(page.words());
     if node.is_sane() { Ok(node) } else { Err(Unfit("counts of the node")) }
 }
 
 /// The record of a slot, which must lie where records lie.
+#[inline]
 fn sane_record<B: Bytes>(node: &Node<B>, slot: usize) -> Result<RecordAt, Unfit> {
     if slot >= node.count() {
         return Err(Unfit("no such slot"));
