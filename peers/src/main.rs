@@ -53,8 +53,11 @@ struct OneArgs {
     #[arg(long)]
     quick: bool,
     /// Measure cases that others disturbed again, at most so many.
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 6)]
     repeats: u64,
+    /// Nanoseconds that a cache line takes at best from one processor to another, if that is known.
+    #[arg(long, default_value_t = 0.0)]
+    handover_ns: f64,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -64,7 +67,9 @@ fn main() -> anyhow::Result<()> {
         Command::One(args) => {
             let section = experiments::SECTIONS.iter().find(|section| section.name == args.section);
             let section = section.with_context(|| format!("there is no section {:?}", args.section))?;
-            let run = section.run(peer::find(&args.peer)?, &args.dir, args.quick, args.repeats)?;
+            let OneArgs { quick, repeats, handover_ns, .. } = args;
+            let how = experiments::How { is_quick: quick, repeats, handover_ns };
+            let run = section.run(peer::find(&args.peer)?, &args.dir, how)?;
             println!("{}", serde_json::to_string(&run)?);
             Ok(())
         }

@@ -5,9 +5,11 @@
 //! M2. User time of all processors that is not ours is others'. System time is not counted, because kernel threads
 //!     write for us. Steal is what the hypervisor gave to other machines.
 //! M3. A case that others disturbed is measured again, a bounded number of times; the least disturbed counts.
+//! M4. A hypervisor moves virtual processors: now two of them share a cache, now a line goes from one to the other in six
+//!     times the time. So before and after each case of several threads it is measured what that takes.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
@@ -19,6 +21,10 @@ use crate::peer::{Durability, Peer, Worker};
 pub const FOREIGN_MAX: f64 = 0.10;
 /// The hypervisor may take this part of one processor.
 pub const STEAL_MAX: f64 = 0.05;
+
+/// A case of several threads is measured again if a line took so many times longer from one processor to another than
+/// it does at best.
+pub const FAR_MIN: f64 = 2.0;
 
 /// One case of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -46,6 +52,13 @@ pub struct Figure {
     pub steal: f64,
     /// How often it was measured again because of others.
     pub repeated: u64,
+    /// Nanoseconds in which a line went from one processor to another, the longer of before and after; 0 where one
+    /// thread works, or there is one processor.
+    #[serde(default)]
+    pub handover_ns: f64,
+    /// True if that was long, for this machine (M4).
+    #[serde(default)]
+    pub is_far: bool,
 }
 
 /// Of one operation, in microseconds.
@@ -72,6 +85,8 @@ impl Figure {
             foreign: 0.0,
             steal: 0.0,
             repeated: 0,
+            handover_ns: 0.0,
+            is_far: false,
         }
     }
 
@@ -154,6 +169,38 @@ impl Moment {
     }
 }
 
+/// Nanoseconds that a cache line takes from one processor to another and no more (M4); 0 where it cannot be measured.
+pub fn handover_ns() -> f64 {
+    const ROUNDS: u64 = 20_000;
+    const LIMIT: Duration = Duration::from_millis(50);
+    if std::thread::available_parallelism().map_or(1, usize::from) < 2 {
+        return 0.0;
+    }
+    // In a line of its own on the stack of this thread, or nearly: nothing else is written meanwhile.
+    let (turn, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+    let began = Instant::now();
+    let answer = |own: u64, last: &mut dyn FnMut(u64) -> bool| {
+        let mut next = own;
+        while next < 2 * ROUNDS && !is_over.load(Relaxed) {
+            if turn.load(Acquire) == next {
+                turn.store(next + 1, Release);
+                next += 2;
+                if next % 1024 == own && last(next) {
+                    is_over.store(true, Relaxed);
+                }
+            }
+            std::hint::spin_loop();
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(|| answer(1, &mut |_| false));
+        answer(0, &mut |_| began.elapsed() > LIMIT);
+        // The other one may wait for a turn that never comes.
+        is_over.store(true, Relaxed);
+    });
+    began.elapsed().as_nanos() as f64 / turn.load(Relaxed).max(1) as f64
+}
+
 /// One operation: how many it counts for, and how often it was run again.
 pub type Done = (u64, u64);
 /// What a thread does over and over.
@@ -181,6 +228,8 @@ pub fn crowd<'a>(
     case: &str,
     make: &'a (dyn Fn(u64) -> Operation<'a> + Sync),
 ) -> anyhow::Result<Figure> {
+    let handover = || if thread_count > 1 { handover_ns() } else { 0.0 };
+    let handover_before = handover();
     let phase = AtomicU8::new(EARLY);
     let begin = Barrier::new(thread_count as usize + 1);
     std::thread::scope(|scope| {
@@ -223,6 +272,7 @@ pub fn crowd<'a>(
             times.add(&done.times)?;
         }
         anyhow::ensure!(over == COUNTED, "a thread ended early without an error");
+        figure.handover_ns = handover_before.max(handover());
         figure.value = count as f64 / seconds;
         let each = |sum: f64| sum / count.max(1) as f64;
         (figure.cpu_us, figure.written_bytes) = (each(figure.cpu_us), each(figure.written_bytes));

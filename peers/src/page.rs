@@ -115,8 +115,15 @@ impl Cell<'_> {
         (high - low) / 2.0 / self.value()
     }
 
-    fn is_disturbed(&self) -> bool {
-        self.figures.iter().any(|figure| figure.is_disturbed())
+    /// What hindered the measurement, as a mark behind the figure.
+    fn marks(&self) -> &'static str {
+        let disturbed = self.figures.iter().any(|figure| figure.is_disturbed());
+        match (disturbed, self.figures.iter().any(|figure| figure.is_far)) {
+            (false, false) => "",
+            (true, false) => " ~",
+            (false, true) => " ^",
+            (true, true) => " ~^",
+        }
     }
 }
 
@@ -145,7 +152,12 @@ impl<'a> Tables<'a> {
 
     fn cell(&self, case: &str, entry: &Entry) -> Option<Cell<'a>> {
         let runs = self.measured.runs.iter().filter(|run| run.peer == entry.name);
-        let figures: Vec<_> = runs.flat_map(|run| &run.figures).filter(|figure| figure.case == case).collect();
+        let mut figures: Vec<_> = runs.flat_map(|run| &run.figures).filter(|figure| figure.case == case).collect();
+        // What was measured without hindrance counts, and the rest only where there is nothing else.
+        let is_good = |figure: &&Figure| !figure.is_disturbed() && !figure.is_far;
+        if figures.iter().any(is_good) {
+            figures.retain(is_good);
+        }
         (!figures.is_empty()).then_some(Cell { figures })
     }
 
@@ -183,7 +195,7 @@ impl<'a> Tables<'a> {
                 let value = if cell.value() == best { format!("**{value}**") } else { value };
                 let spread = cell.spread() * 100.0;
                 let spread = if cell.figures.len() > 1 { format!(" ± {spread:.0} %") } else { String::new() };
-                let _ = write!(text, " {value}{spread}{} |", if cell.is_disturbed() { " ~" } else { "" });
+                let _ = write!(text, " {value}{spread}{} |", cell.marks());
             }
             let mut own = f64::NAN;
             let mut others = Vec::new();

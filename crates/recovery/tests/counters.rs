@@ -13,9 +13,9 @@ use ledgerstone_buffer::BufferError;
 use ledgerstone_disk::{Call, Disk, Fault, FaultDisk, Harm, Open, SimDisk};
 use ledgerstone_lock::Mode;
 use ledgerstone_log::ControlFile;
-use ledgerstone_page::{OpId, PageId, TableId};
+use ledgerstone_page::{OpId, PageId, TableId, Xid};
 use ledgerstone_recovery::{Gathered, RecoveryError, checkpoint};
-use ledgerstone_region::{Random, sync};
+use ledgerstone_region::{Random, Share, sync};
 use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
 
 /// Runs random transactions, two at a time, until an error; returns what the counters must be: `(surely, perhaps)`.
@@ -626,6 +626,81 @@ fn a_rest_of_a_claim_is_kept_for_the_next_call_that_asks() {
         assert_eq!(claimed(), 0, "the end gives all back");
     }
     assert_eq!(values(&engine)[1], 3);
+}
+
+/// C6 in `log/append.rs`: a thread that commits one small transaction after the other keeps room for the next. It goes
+/// back with the memory of the last one, and when that is prepared, and when it was a large one.
+#[test]
+fn who_keeps_more_keeps_it_for_the_next_transaction_and_no_longer() {
+    let sim = SimDisk::new();
+    let disk: Arc<dyn Disk> = Arc::new(sim.clone());
+    let (engine, _) = create(&disk).unwrap();
+    let share = Share::new(Arc::clone(&engine));
+    let thread = engine.thread().unwrap();
+    let claimed = || engine.log.stat().claimed_bytes;
+    let add_and_commit = |txn: &mut Txn| {
+        add(txn, 1, 0, 1).unwrap();
+        txn.keep_claim();
+        txn.commit_in_place(Durability::Volatile).unwrap();
+    };
+    for last in ["commit", "rollback", "prepare", "much", "no space"] {
+        let mut txn = Engine::begin_aged(&share, Xid::NONE).unwrap();
+        add_and_commit(&mut txn);
+        assert_eq!(claimed(), 0, "the first in this memory keeps nothing");
+        Engine::begin_again(&mut txn, thread, Xid::NONE).unwrap();
+        add_and_commit(&mut txn);
+        let (kept, tail) = (claimed(), engine.log.tail().0);
+        assert!((1..=engine.log.long_kept_bytes()).contains(&kept), "{last}: {kept}");
+        Engine::begin_again(&mut txn, thread, Xid::NONE).unwrap();
+        add_and_commit(&mut txn);
+        assert_eq!(claimed(), kept - (engine.log.tail().0 - tail), "{last}: the next has claimed nothing");
+
+        Engine::begin_again(&mut txn, thread, Xid::NONE).unwrap();
+        match last {
+            "commit" => add_and_commit(&mut txn),
+            "rollback" => {
+                add(&mut txn, 1, 0, 1).unwrap();
+                txn.abort().unwrap();
+                assert_eq!(claimed(), 0);
+                continue;
+            }
+            "prepare" => {
+                add(&mut txn, 1, 0, 1).unwrap();
+                txn.prepare(b"transfer").unwrap();
+                assert_eq!(claimed(), 0, "one in doubt may be so for ever");
+                txn.commit_prepared().unwrap();
+                assert_eq!(claimed(), 0);
+                continue;
+            }
+            "much" => {
+                for _ in 0..100 {
+                    add(&mut txn, 1, 0, 1).unwrap();
+                }
+                txn.commit_in_place(Durability::Volatile).unwrap();
+                assert_eq!(claimed(), 0, "what it kept for a long rollback goes back");
+            }
+            _ => {
+                // The last bytes of the log: what is asked for beyond need is not missed.
+                sim.no_space_after(sim.used_bytes());
+                let mut count = 0;
+                while add(&mut txn, 1, 0, 1).is_ok() {
+                    txn.commit_in_place(Durability::Volatile).unwrap();
+                    Engine::begin_again(&mut txn, thread, Xid::NONE).unwrap();
+                    count += 1;
+                }
+                assert!(count > 10, "{count}");
+                sim.space_for_all();
+                txn.abort().unwrap();
+                continue;
+            }
+        }
+        drop(txn);
+        assert_eq!(claimed(), 0, "{last}: nothing stays without its memory");
+    }
+    // As many as may have been given back, so others may keep more again.
+    let again: u32 = (0..1000).map(|_| u32::from(engine.log.may_keep_more())).sum();
+    assert!(again > 0 && !engine.log.may_keep_more(), "{again}");
+    (0..again).for_each(|_| engine.log.end_keeping_more());
 }
 
 /// However transactions end, and whatever they were refused, nothing of the log's room stays with them.

@@ -85,6 +85,20 @@ impl Bank {
         [(ACCOUNTS, self.account_count), (TELLERS, self.branch_count * TELLERS_EACH), (BRANCHES, self.branch_count)]
     }
 
+    /// Reads every record once, so that they are in the cache of a store that was just opened.
+    ///
+    /// # Errors
+    /// The peer's.
+    pub fn read_all(&self, peer: &dyn Peer) -> anyhow::Result<()> {
+        let mut worker = peer.worker(Durability::None)?;
+        for (table, count) in self.tables() {
+            worker.run(Kind::Snapshot, &mut |txn| {
+                txn.scan(table, 0, count, &mut |_, value| !std::hint::black_box(value).is_empty())
+            })?;
+        }
+        Ok(())
+    }
+
     /// The whole transaction, over and over. `case` is another number for every case of a bank.
     pub fn transfers(self, case: u64, thread_no: u64) -> Operation<'static> {
         let mut random = Random::new(case << 32 | thread_no);

@@ -18,6 +18,7 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     peer.close()?;
     // Opened again, as its users open a store whose commits wait for the device.
     let peer = bench.entry.open(Settings { is_durable: true, ..Settings::roomy(&dir) })?;
+    many.read_all(&*peer)?;
     let mut cases = Cases { bench, peer: &*peer, case };
     cases.writes("sync, 10 branches", few, Durability::Sync, &[1, 8, 32])?;
     if bench.entry.name == "ledgerstone" {
