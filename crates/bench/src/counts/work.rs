@@ -46,7 +46,7 @@ const fn row(
 }
 
 /// In the order in which they are run, so that none of them changes what a later one finds.
-pub(super) const ROWS: [Row; 24] = [
+pub(super) const ROWS: [Row; 25] = [
     row("begin and commit, empty", 2_000, Place::Records, empty),
     row("begin and commit, read-only", 2_000, Place::Records, empty_read_only),
     row("begin and end, at a snapshot", 2_000, Place::Records, empty_at_a_snapshot),
@@ -61,6 +61,7 @@ pub(super) const ROWS: [Row; 24] = [
     }),
     row("scan, a record", 100_000, Place::Records, |env, count, _| scan(env, count, Isolation::Serializable)),
     row("scan at a snapshot, a record", 100_000, Place::Records, |env, count, _| scan(env, count, Isolation::Snapshot)),
+    row("scan of 100, own transaction, at a snapshot", 500, Place::Records, scans_alone),
     row("put existing, own transaction", 2_000, Place::Records, |env, count, all| {
         put_alone(env, count, all, Durability::Volatile, b'!')
     }),
@@ -233,6 +234,23 @@ fn scan(env: &Environment, count: u64, isolation: Isolation) -> Result<(), Error
             })?;
             found(left == 0)
         })
+    })
+}
+
+fn scans_alone(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
+    let mut random = random();
+    let table = env.table(TABLE)?;
+    repeated(count, || {
+        let txn = env.snapshot()?;
+        let from = key(&mut random, all - 100);
+        let mut left = 100;
+        table.range(&txn, &from[..]..)?.for_each_ref(|key, value| {
+            std::hint::black_box(key.len() + value.len());
+            left -= 1;
+            left > 0
+        })?;
+        found(left == 0)?;
+        txn.commit().map(drop)
     })
 }
 
