@@ -72,6 +72,23 @@ mod table {
             (word & 1 == 1).then_some(word >> 1)
         }
 
+        /// Notes that the thread, whose slot this is, runs a user's closure from now on. Returns the state before, for
+        /// [`ThreadSlot::leave_users_code`].
+        #[inline]
+        pub fn enter_users_code(&self) -> bool {
+            let word = &self.users_code;
+            let before = word.load(Relaxed); // Our own (T2).
+            word.store(((before >> 1) + 1) << 1 | 1, Relaxed);
+            before & 1 == 1
+        }
+
+        /// Notes that the closure has returned, and restores the state before it.
+        #[inline]
+        pub fn leave_users_code(&self, was_there: bool) {
+            let word = &self.users_code;
+            word.store(word.load(Relaxed) & !1 | u64::from(was_there), Relaxed); // Our own (T2).
+        }
+
         fn give_back(&self) {
             self.shared_count.store(0, Relaxed); // Published by the Release below.
             self.state.store(FREE, Release); // Pairs with the Acquire of the next claim.
@@ -164,23 +181,6 @@ mod table {
                 }
             }
             Err(RegionError::NoThreadSlot { count: self.slots.len() as u32 })
-        }
-
-        /// Notes that the thread runs a user's closure from now on. Returns the state before, for
-        /// [`SlotTable::leave_users_code`].
-        #[inline]
-        pub fn enter_users_code(&self, slot: SlotNo) -> bool {
-            let word = &self.slot(slot).users_code;
-            let before = word.load(Relaxed); // Our own (T2).
-            word.store(((before >> 1) + 1) << 1 | 1, Relaxed);
-            before & 1 == 1
-        }
-
-        /// Notes that the closure has returned, and restores the state before it.
-        #[inline]
-        pub fn leave_users_code(&self, slot: SlotNo, was_there: bool) {
-            let word = &self.slot(slot).users_code;
-            word.store(word.load(Relaxed) & !1 | u64::from(was_there), Relaxed); // Our own (T2).
         }
 
         /// Notes that the thread has taken a shared latch.

@@ -21,7 +21,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::Xid;
-use ledgerstone_region::{Mutex, SlotNo, sync};
+use ledgerstone_region::{Mutex, SlotNo, ThreadSlot, sync};
 
 use crate::{Engine, Txn, TxnError};
 
@@ -136,15 +136,15 @@ impl Drop for WaitForCall<'_> {
 
 /// While it lives, this thread is inside a transaction: it may run closures of the user's that the transaction calls.
 pub struct UsersCode<'e> {
-    engine: &'e Engine,
-    slot: Option<SlotNo>,
+    /// This thread's.
+    slot: Option<&'e ThreadSlot>,
     /// Of this thread.
     _here: PhantomData<*const ()>,
 }
 
 impl std::fmt::Debug for UsersCode<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("UsersCode").field("slot", &self.slot).finish_non_exhaustive()
+        f.debug_struct("UsersCode").finish_non_exhaustive()
     }
 }
 
@@ -155,13 +155,14 @@ impl<'e> UsersCode<'e> {
         let inside = Inside { engine: std::ptr::from_ref(engine).addr(), owner, xid };
         // A thread whose locals are gone already calls no closures that take locks.
         let _ = INSIDE.try_with(|all| all.borrow_mut().push(inside));
-        UsersCode { engine, slot: engine.slots.at_hand().or_else(|| engine.thread().ok()), _here: PhantomData }
+        let slot = engine.slots.at_hand().or_else(|| engine.thread().ok());
+        UsersCode { slot: slot.map(|slot| engine.slots.slot(slot)), _here: PhantomData }
     }
 
     /// Runs a closure of the user's while the call holds something that others may want (U2).
     #[inline]
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _out = Out::enter(self.engine, self.slot);
+        let _out = Out::enter(self.slot);
         f()
     }
 }
@@ -176,22 +177,20 @@ impl Drop for UsersCode<'_> {
 /// Runs a callback of the user's that no transaction's caller has handed in, as [`UsersCode::run`] does.
 #[inline]
 pub fn run_users_code<T>(engine: &Engine, f: impl FnOnce() -> T) -> T {
-    let _out = Out::enter(engine, engine.thread().ok());
+    let _out = Out::enter(engine.thread().ok().map(|slot| engine.slots.slot(slot)));
     f()
 }
 
 /// The thread's slot says that the user's code runs, until this is dropped.
 struct Out<'e> {
-    engine: &'e Engine,
-    slot: Option<SlotNo>,
+    slot: Option<&'e ThreadSlot>,
     was_there: bool,
 }
 
 impl<'e> Out<'e> {
     #[inline]
-    fn enter(engine: &'e Engine, slot: Option<SlotNo>) -> Out<'e> {
-        let was_there = slot.is_some_and(|slot| engine.slots.enter_users_code(slot));
-        Out { engine, slot, was_there }
+    fn enter(slot: Option<&'e ThreadSlot>) -> Out<'e> {
+        Out { slot, was_there: slot.is_some_and(ThreadSlot::enter_users_code) }
     }
 }
 
@@ -199,7 +198,7 @@ impl Drop for Out<'_> {
     #[inline]
     fn drop(&mut self) {
         if let Some(slot) = self.slot {
-            self.engine.slots.leave_users_code(slot, self.was_there);
+            slot.leave_users_code(self.was_there);
         }
     }
 }

@@ -115,8 +115,8 @@ impl Range {
             Some(scan) => scan,
             None => self.sight.scan(
                 tree_of(&self.table, self.index),
-                self.start.clone(),
-                self.end.clone(),
+                std::mem::replace(&mut self.start, Bound::Unbounded),
+                std::mem::replace(&mut self.end, Bound::Unbounded),
                 Direction::Forward,
             ),
         };

@@ -19,7 +19,7 @@
 //! | `long_value.rs` | parts of large values |
 //! | `change.rs` | what a log record says about a record, for readers of the log |
 //! | `undo.rs` | rollback by key |
-//! | `scan.rs` | ranges, both ways |
+//! | `scan.rs`, `last_key.rs` | ranges, both ways; the key that was given last |
 //! | `ahead.rs` | leaves that a scan will come to are read meanwhile |
 //! | `estimate.rs` | about how many records there are |
 //! | `check.rs` | a whole tree, proved |
@@ -40,6 +40,7 @@ mod first;
 mod gathered;
 mod ghost;
 mod history;
+mod last_key;
 mod long_value;
 mod merge;
 pub mod node;

@@ -35,15 +35,17 @@ use ledgerstone_region::Version;
 use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
 
 use super::ahead::Ahead;
-use super::bytes::{Bytes, clamped};
+use super::bytes::clamped;
 use super::edges::PASSED_MIN;
 use super::history::CopiedPage;
-use super::node::{BLOB, Node, RecordAt};
+use super::last_key::LastKey;
+use super::node::{BLOB, Node};
 use super::search::{Aim, Descent, Gap, with_key};
 use super::snapshot::{Images, Resolved};
 use super::tree::Tree;
 use crate::TreeError;
 use crate::blob::{self, BlobRef};
+use crate::scratch::{PageScratch, Scratch};
 
 /// Which way a scan goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,7 +75,7 @@ pub struct Scan {
     reads_blobs: bool,
     place: Place,
     /// The leaf's copy, and what it is a copy of.
-    page: Vec<u8>,
+    page: PageScratch,
     leaf: PageId,
     version: Option<Version>,
     /// The transaction's last record when the copy was known to be good under a lock that covers, or [`UNCOVERED`]
@@ -86,11 +88,9 @@ pub struct Scan {
     /// Leaves left behind since the last locked record (C2).
     behind: Vec<(PageId, Version)>,
     /// The high fence of the leaf that the scan comes from (C8).
-    fence: Vec<u8>,
-    /// Key of the record given last; its first `prefix_len` bytes are the copy's prefix if `has_prefix`.
-    key: Vec<u8>,
+    fence: Scratch,
+    key: LastKey,
     has_key: bool,
-    has_prefix: bool,
     /// Ghosts passed before the first record (C10).
     passed: u32,
     has_given: bool,
@@ -140,17 +140,16 @@ impl Tree {
             key_mode: Mode::S,
             reads_blobs: true,
             place: Place::Start,
-            page: Vec::new(),
+            page: PageScratch::new(self.page_bytes),
             leaf: PageId(0),
             version: None,
             covered_at: UNCOVERED,
             slot: 0,
             is_inside: false,
             behind: Vec::new(),
-            fence: Vec::new(),
-            key: Vec::new(),
+            fence: Scratch::new(),
+            key: LastKey::new(),
             has_key: false,
-            has_prefix: false,
             passed: 0,
             has_given: false,
             ahead: Ahead::default(),
@@ -199,7 +198,7 @@ impl Scan {
                 self.place = Place::Lost;
                 continue;
             }
-            let node = Node::new(self.page.as_slice());
+            let node = Node::new(&*self.page);
             let slot = match self.direction {
                 Direction::Forward if self.slot < node.count() => self.slot,
                 Direction::Backward if self.slot > 0 => self.slot - 1,
@@ -226,8 +225,8 @@ impl Scan {
                 self.place = Place::Done;
                 return Ok(None);
             }
-            let node = Node::new(self.page.as_slice()); // Once more, since a lock may have been taken in between.
-            take_key((&mut self.key, &mut self.has_prefix), &node, &record);
+            let node = Node::new(&*self.page); // Once more, since a lock may have been taken in between.
+            self.key.take(&node, &record);
             self.has_key = true;
             self.slot = match self.direction {
                 Direction::Forward => slot + 1,
@@ -242,7 +241,7 @@ impl Scan {
                 },
                 None if record.is_ghost() => {
                     if self.key_mode == Mode::X {
-                        self.tree.check_first(txn, &self.key)?; // C9
+                        self.tree.check_first(txn, self.key.get())?; // C9
                     }
                     self.passed += 1;
                     continue;
@@ -264,13 +263,13 @@ impl Scan {
                 let view = self.at.map(|at| (&*txn, at));
                 let all = (0, reference.len);
                 blob::read_at(&self.tree.engine.cache, reference, all, view, &mut self.value)?;
-                return Ok(Some((&self.key, &self.value)));
+                return Ok(Some((self.key.get(), &self.value)));
             }
             if image.is_some() {
                 // Looked up again, since a borrow that is returned cannot also be looked at before.
-                return Ok(self.images.of(slot).map(|image| (&self.key[..], &image.value[..])));
+                return Ok(self.images.of(slot).map(|image| (self.key.get(), &image.value[..])));
             }
-            return Ok(Some((&self.key, clamped(&self.page, at, len))));
+            return Ok(Some((self.key.get(), clamped(&self.page, at, len))));
         }
     }
 
@@ -308,17 +307,17 @@ impl Scan {
         if !is_usual {
             return true;
         }
-        let node = Node::new(self.page.as_slice());
+        let node = Node::new(&*self.page);
         let count = node.count();
         while self.slot < count {
             let record = node.record(self.slot);
             if record.is_ghost() || record.is_blob() {
                 return true;
             }
-            take_key((&mut self.key, &mut self.has_prefix), &node, &record);
+            self.key.take(&node, &record);
             self.has_key = true;
             self.slot += 1;
-            if !f(&self.key, clamped(&self.page, record.value_at(), record.value_len())) {
+            if !f(self.key.get(), clamped(&self.page, record.value_at(), record.value_len())) {
                 return false;
             }
         }
@@ -327,7 +326,7 @@ impl Scan {
 
     /// True if the slot's key lies within the bound that the scan runs towards.
     fn is_within(&self, slot: usize) -> bool {
-        let node = Node::new(self.page.as_slice());
+        let node = Node::new(&*self.page);
         match (self.direction, &self.start, &self.end) {
             (Direction::Forward, _, Bound::Included(end)) => node.compare_key(slot, end).is_le(),
             (Direction::Forward, _, Bound::Excluded(end)) => node.compare_key(slot, end).is_lt(),
@@ -380,7 +379,7 @@ impl Scan {
                 return Ok(if self.is_all_current() { Step::End } else { Step::Lost });
             }
         }
-        with_key(&Node::new(self.page.as_slice()), slot, |key| {
+        with_key(&Node::new(&*self.page), slot, |key| {
             let hash = key_hash(key);
             if is_within {
                 txn.lock_key_at(table, KeyLock::Key(hash), self.key_mode, key)?;
@@ -399,7 +398,7 @@ impl Scan {
 
     /// True if the last key given is the bound: nothing between it and the next key belongs to the range.
     fn ends_on_last_key(&self) -> bool {
-        matches!(&self.end, Bound::Included(end) if self.has_key && self.key == *end)
+        matches!(&self.end, Bound::Included(end) if self.has_key && self.key.get() == end)
     }
 
     /// Gets a good copy of the leaf to go on in. False: the range is done.
@@ -484,8 +483,8 @@ impl Scan {
     fn descend(&mut self, txn: &mut Txn) -> Result<(), TreeError> {
         self.behind.clear();
         let from = match self.direction {
-            Direction::Forward if self.has_key => Bound::Excluded(self.key.clone()),
-            Direction::Backward if self.has_key => Bound::Excluded(self.key.clone()),
+            Direction::Forward if self.has_key => Bound::Excluded(self.key.get().to_vec()),
+            Direction::Backward if self.has_key => Bound::Excluded(self.key.get().to_vec()),
             Direction::Forward => self.start.clone(),
             Direction::Backward => self.end.clone(),
         };
@@ -496,7 +495,7 @@ impl Scan {
             (Direction::Backward, Bound::Excluded(key)) => self.copy_leaf(txn, Aim::Below(key))?,
             (Direction::Backward, Bound::Unbounded) => self.copy_leaf(txn, Aim::Last)?,
         }
-        let node = Node::new(self.page.as_slice());
+        let node = Node::new(&*self.page);
         self.slot = match (self.direction, &from) {
             (Direction::Forward, Bound::Unbounded) => 0,
             (Direction::Forward, Bound::Included(key)) => node.search(key).unwrap_or_else(|slot| slot),
@@ -510,7 +509,7 @@ impl Scan {
 
     /// Goes to the leaf on the right. False: there is none, and the gap above the last key is locked.
     fn next_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
-        let node = Node::new(self.page.as_slice());
+        let node = Node::new(&*self.page);
         let (link, is_rightmost) = (node.link(), node.is_rightmost());
         let needs_locks = !self.is_covered(txn);
         let is_last = is_rightmost || self.is_past_end();
@@ -534,7 +533,7 @@ impl Scan {
         // D1 in `search.rs`: the link is good if the leaf is unchanged after the target's version was read.
         let (leaf, version) = (self.leaf, self.version);
         self.fence.clear();
-        Node::new(self.page.as_slice()).high_to(&mut self.fence);
+        Node::new(&*self.page).high_to(&mut self.fence);
         let engine = Arc::clone(&self.tree.engine);
         let here = engine.cache.optimistic_if_here(link);
         self.ahead.goes_on(&self.tree, self.direction, here.is_some(), &self.fence, &self.end);
@@ -550,7 +549,7 @@ impl Scan {
             self.behind.push((leaf, version));
         }
         match self.copy_page(txn, &target)? {
-            Copied::Good if Node::new(self.page.as_slice()).compare_low(&self.fence).is_ne() => {
+            Copied::Good if Node::new(&*self.page).compare_low(&self.fence).is_ne() => {
                 // C8
                 let is_unchanged = version.is_some_and(|version| self.is_still(leaf, version));
                 if is_unchanged { Err(Tree::corrupt(link, "low fence of a leaf", 1, 0)) } else { Ok(self.lost()) }
@@ -582,7 +581,7 @@ impl Scan {
 
     /// Goes to the leaf on the left, from above. False: there is none.
     fn previous_leaf(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
-        let low = Node::new(self.page.as_slice()).low();
+        let low = Node::new(&*self.page).low();
         if low.is_empty() || self.is_before_start(&low) {
             if !self.is_covered(txn) && !self.is_all_current() {
                 self.place = Place::Lost;
@@ -593,7 +592,7 @@ impl Scan {
         let misses = self.tree.engine.cache.miss_count();
         self.copy_leaf(txn, Aim::Below(&low))?;
         let was_here = self.tree.engine.cache.miss_count() == misses;
-        let node = Node::new(self.page.as_slice());
+        let node = Node::new(&*self.page);
         if node.compare_low(&low).is_ge() {
             return Err(Tree::corrupt(self.leaf, "low fence of a leaf", 0, 1)); // C8
         }
@@ -608,7 +607,7 @@ impl Scan {
     }
 
     fn is_past_end(&self) -> bool {
-        let node = Node::new(self.page.as_slice());
+        let node = Node::new(&*self.page);
         if node.is_rightmost() {
             return true;
         }
@@ -672,14 +671,13 @@ impl Scan {
         if self.locks && !self.tree.try_lock_leaf(txn, page.id(), self.key_mode)? {
             return Ok(Copied::Locked(page.id()));
         }
-        self.page.resize(self.tree.page_bytes, 0);
         page.words().copy_to(0, &mut self.page);
         // The last key is still needed to find the way back. Only its prefix is no longer the copy's.
-        self.has_prefix = false;
+        self.key.leaves_node();
         if page.check().is_err() {
             return Ok(Copied::Changed);
         }
-        let node = Node::new(self.page.as_slice());
+        let node = Node::new(&*self.page);
         if !node.is_of(self.tree.root) || node.level() != 0 {
             return Ok(Copied::Stranger);
         }
@@ -751,27 +749,6 @@ impl Scan {
                 }
             }
         }
-    }
-}
-
-/// Makes `key` the key of a record of the copy. Its beginning is the copy's prefix already if `has_prefix`.
-#[inline(always)]
-fn take_key((key, has_prefix): (&mut Vec<u8>, &mut bool), node: &Node<&[u8]>, record: &RecordAt) {
-    let page = node.bytes();
-    if *has_prefix {
-        key.truncate(node.prefix_len());
-    } else {
-        key.clear();
-        key.extend_from_slice(clamped(page, node.prefix_at(), node.prefix_len()));
-        *has_prefix = true;
-    }
-    // What most keys have left, without a call of `memcpy`.
-    if record.key_len <= size_of::<u64>() && record.key_at() + size_of::<u64>() <= page.len() {
-        let len = key.len() + record.key_len;
-        key.extend_from_slice(&page.u64(record.key_at()).to_le_bytes());
-        key.truncate(len);
-    } else {
-        key.extend_from_slice(clamped(page, record.key_at(), record.key_len));
     }
 }
 
