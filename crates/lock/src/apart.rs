@@ -95,6 +95,10 @@ impl LockManager for Apart {
         self.kept.allow_waits();
     }
 
+    fn may_avoid_deadlocks(&self) -> bool {
+        self.others.may_avoid_deadlocks() || self.kept.may_avoid_deadlocks()
+    }
+
     fn avoid_deadlocks(&self, owner: OwnerNo) {
         self.others.avoid_deadlocks(owner);
         self.kept.avoid_deadlocks(owner);

@@ -236,6 +236,12 @@ pub trait LockManager: Send + Sync {
         let _ = owner;
     }
 
+    /// Whether [`avoid_deadlocks`](LockManager::avoid_deadlocks) changes anything, or ever will. If not, it is not
+    /// called.
+    fn may_avoid_deadlocks(&self) -> bool {
+        true
+    }
+
     /// Sets how much would be lost if `owner` gave way, in bytes of log. Called before it may wait.
     fn set_weight(&self, owner: OwnerNo, weight: u64) {
         let _ = (owner, weight);

@@ -213,6 +213,41 @@ impl LockTable {
         Ok(Grant { depends: grant.depends.max(depends), ..grant })
     }
 
+    /// Gives up all that an owner holds.
+    #[inline(never)]
+    fn unlock_held(&self, owner_no: OwnerNo, commit_lsn: Option<Lsn>) {
+        let owner = self.owner(owner_no);
+        self.give_up_intentions(owner, commit_lsn);
+        let mut node_no = owner.held_head.load(Relaxed);
+        if node_no == 0 {
+            return;
+        }
+        owner.held_head.store(0, Relaxed);
+        owner.table_nodes.store(0, Relaxed);
+        owner.held_count.store(0, Relaxed);
+        let mut lot = Lot::default();
+        while node_no != 0 {
+            let node = self.node(node_no);
+            let next = node.owner_next.load(Relaxed);
+            let name = node.name();
+            let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
+            if let (Some(lsn), Some(mode)) = (commit_lsn, node.granted())
+                && mode.may_write()
+            {
+                queue.bucket.raise_commit_lsn(lsn);
+            }
+            queue.remove(node);
+            let woken = queue.admit(name);
+            drop(queue);
+            if let Some(woken) = woken {
+                woken.wake(self);
+            }
+            self.free_node(owner, node_no, &mut lot);
+            node_no = next;
+        }
+        self.give_back(owner_no, lot);
+    }
+
     /// Puts an owner's node back to what it held before.
     fn restore(&self, owner_no: OwnerNo, name: LockName, previous: Option<Mode>) {
         match previous {
@@ -393,36 +428,9 @@ impl LockManager for LockTable {
 
     #[inline]
     fn unlock_all(&self, owner_no: OwnerNo, commit_lsn: Option<Lsn>) {
-        let owner = self.owner(owner_no);
-        self.give_up_intentions(owner, commit_lsn);
-        let mut node_no = owner.held_head.load(Relaxed);
-        if node_no == 0 {
-            return;
+        if !LockTable::holds_nothing(self.owner(owner_no)) {
+            self.unlock_held(owner_no, commit_lsn);
         }
-        owner.held_head.store(0, Relaxed);
-        owner.table_nodes.store(0, Relaxed);
-        owner.held_count.store(0, Relaxed);
-        let mut lot = Lot::default();
-        while node_no != 0 {
-            let node = self.node(node_no);
-            let next = node.owner_next.load(Relaxed);
-            let name = node.name();
-            let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
-            if let (Some(lsn), Some(mode)) = (commit_lsn, node.granted())
-                && mode.may_write()
-            {
-                queue.bucket.raise_commit_lsn(lsn);
-            }
-            queue.remove(node);
-            let woken = queue.admit(name);
-            drop(queue);
-            if let Some(woken) = woken {
-                woken.wake(self);
-            }
-            self.free_node(owner, node_no, &mut lot);
-            node_no = next;
-        }
-        self.give_back(owner_no, lot);
     }
 
     fn for_each_held(&self, owner_no: OwnerNo, visit: &mut dyn FnMut(LockName, Mode)) {
@@ -437,6 +445,10 @@ impl LockManager for LockTable {
 
     fn allow_waits(&self) {
         self.header().is_cancelled.store(0, SeqCst);
+    }
+
+    fn may_avoid_deadlocks(&self) -> bool {
+        self.config.conflict != Conflict::Wait
     }
 
     fn avoid_deadlocks(&self, owner_no: OwnerNo) {

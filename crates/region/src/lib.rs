@@ -17,17 +17,21 @@
 //! R7. What a mutex of `try_mutex.rs` holds is reached through its only guard (M1 there). What is in an [`OwnCell`] is
 //!     reached by the thread that has its slot (O1 there).
 //! R8. A [`CrcWords`] exists only where the processor has its instruction.
+//! R9. A value in [`Common`] is changed by who has the only reference, and dropped with the last (C1, C2 there).
 //!
 //! This crate does not know pages, logs or transactions. It knows bytes, which thread may touch them, and which thread
 //! waits.
 #![warn(missing_docs)]
 
 pub mod atomic;
+mod common;
 mod crc;
 mod error;
 #[cfg(not(loom))]
 mod fork;
 mod latch;
+#[cfg(all(loom, test))]
+mod loom_common;
 #[cfg(all(loom, test))]
 mod loom_latch;
 #[cfg(all(loom, test))]
@@ -51,6 +55,7 @@ pub mod sync;
 mod try_mutex;
 mod words;
 
+pub use common::Common;
 pub use crc::CrcWords;
 pub use error::RegionError;
 #[cfg(not(loom))]

@@ -124,9 +124,12 @@ impl Txn {
             self.engine.versions.end_abort(&mut self.writer);
         }
         self.run_hooks(committed);
-        self.engine.locks.unlock_all(OwnerNo(self.chain.no), commit_lsn);
-        self.chain.end(&self.engine);
-        self.view = None;
-        self.engine.table.free(self.chain.no);
+        let engine = &*self.engine;
+        engine.locks.unlock_all(OwnerNo(self.chain.no), commit_lsn);
+        self.chain.end(engine);
+        if let Some(opened) = self.view.take() {
+            engine.versions.close(opened);
+        }
+        engine.table.free(self.chain.no);
     }
 }

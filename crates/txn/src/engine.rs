@@ -86,6 +86,8 @@ pub struct Engine {
     pub(crate) call_waits: CallWaits,
     fence: Arc<Fence>,
     pub(crate) waited: WaitedKeys,
+    /// Whether the lock manager avoids deadlocks.
+    pub(crate) avoids_deadlocks: bool,
     undos: RwLock<ByNumber<OpId, Arc<dyn LogicalUndo>>>,
     /// What open snapshots hold, by the slot of the thread that opens them.
     version_shares: PerSlot<Share<VersionStore>>,
@@ -103,6 +105,7 @@ impl Engine {
             region: parts.region,
             log: parts.log,
             cache: parts.cache,
+            avoids_deadlocks: parts.locks.may_avoid_deadlocks(),
             locks: parts.locks,
             ops: parts.ops,
             table: parts.table,
@@ -192,10 +195,12 @@ impl Engine {
     #[inline]
     pub fn begin_again(ended: &mut Txn, thread: SlotNo, age: Xid) -> Result<(), TxnError> {
         assert!(ended.ended && !ended.is_prepared, "transaction {} has not ended", ended.xid());
-        ended.engine.check()?;
-        let claimed = ended.engine.table.claim(u32::from(thread.0))?;
-        let (no, xid) = ended.engine.enter_slot(claimed, true, age)?;
-        ended.renew(no, xid);
+        let engine = &*ended.engine;
+        engine.check()?;
+        let claimed = engine.table.claim(u32::from(thread.0))?;
+        let (no, xid) = engine.enter_slot(claimed, true, age)?;
+        let lock_timeout_ns = engine.settings.lock_timeout_ns;
+        ended.renew(no, xid, lock_timeout_ns);
         Ok(())
     }
 
@@ -244,10 +249,10 @@ impl Engine {
         self.versions.lower_used();
     }
 
-    /// What the snapshots that this thread opens hold.
+    /// What the snapshots hold that the thread in this slot opens, but for those of transactions, which hold the engine.
     #[inline]
-    pub(crate) fn version_share(&self) -> Result<&Share<VersionStore>, TxnError> {
-        Ok(self.version_shares.get_or_make(self.thread()?, || Share::new(Arc::clone(&self.versions))))
+    pub(crate) fn version_share(&self, thread: SlotNo) -> &Share<VersionStore> {
+        self.version_shares.get_or_make(thread, || Share::new(Arc::clone(&self.versions)))
     }
 
     /// Takes a loser over from the log, to roll it back at restart (or to hold it, prepared).

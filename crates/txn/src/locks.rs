@@ -292,8 +292,11 @@ impl Txn {
 
     /// Lets the lock manager refuse locks to avoid deadlocks, if it does that. For users' transactions, which can be
     /// run again. Without this call, the transaction waits for locks.
+    #[inline]
     pub fn avoid_deadlocks(&mut self) {
-        self.engine.locks.avoid_deadlocks(OwnerNo(self.chain.no));
+        if self.engine.avoids_deadlocks {
+            self.engine.locks.avoid_deadlocks(OwnerNo(self.chain.no));
+        }
     }
 
     /// Keeps its locks on keys and pages, however many they come to be: for housekeeping, which nobody should have to

@@ -188,7 +188,7 @@ impl Txn {
         self.is_prepared = true;
         self.slot().state.store(state::PREPARED, Relaxed);
         self.marks.truncate(0);
-        self.view = None;
+        self.close_snapshot();
         for (name, mode) in locks.read {
             match mode {
                 Mode::SIX => drop(self.engine.locks.downgrade(self.owner(), name, Mode::IX)),

@@ -24,12 +24,12 @@ use ledgerstone_log::{Claim, HEADER_BYTES, PART_HEADER_BYTES, RecordKind};
 use ledgerstone_op::{Operation, PageMut, Undo};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
-use ledgerstone_region::Share;
+use ledgerstone_region::{Share, SlotNo};
 
 use crate::chain::{Chain, FLAG_OUT_OF_ORDER, FORWARD_BYTES_MAX};
 use crate::locks::HeldTables;
 use crate::savepoint::Marks;
-use crate::version::{At, Before, Horizon, Times, Unseen, View, Who, Writer};
+use crate::version::{At, Before, Horizon, Opened, Times, Unseen, View, Who, Writer};
 use crate::{Engine, EngineSettings, TxnError, VersionStore};
 
 /// Bytes that a record costs beside its arguments: header, page part, `undo_next`, padding.
@@ -82,7 +82,8 @@ pub struct Txn {
     pub(crate) marks: Marks,
     pub(crate) hooks: Vec<Hook>,
     pub(crate) writer: Writer,
-    pub(crate) view: Option<View>,
+    /// Its snapshot. It is closed when the transaction ends, or goes without an end.
+    pub(crate) view: Option<Opened>,
     scratch: Vec<u8>,
     /// See [`Txn::set_near`].
     near: (PageId, PageId),
@@ -115,12 +116,12 @@ impl Txn {
 
     /// The same for a transaction that has ended: it is another from here on, in memory that is there.
     #[inline]
-    pub(crate) fn renew(&mut self, no: u32, xid: Xid) {
+    pub(crate) fn renew(&mut self, no: u32, xid: Xid, lock_timeout_ns: u64) {
         debug_assert!(self.writer.is_empty() && self.hooks.is_empty() && self.view.is_none() && self.nesting == 0);
         self.chain.renew(&self.engine, no, xid);
         self.depends = Lsn::NONE;
         self.tables.clear();
-        self.lock_timeout_ns = self.engine.settings.lock_timeout_ns;
+        self.lock_timeout_ns = lock_timeout_ns;
         self.gave_way_for = None;
         self.compensating = None;
         self.rolling_back = false;
@@ -154,6 +155,7 @@ impl Txn {
     }
 
     /// Its id, unique for the life of the environment.
+    #[inline]
     #[must_use]
     pub fn xid(&self) -> Xid {
         self.chain.xid
@@ -166,6 +168,7 @@ impl Txn {
     }
 
     /// Its number in the transaction table, which is its name in the lock manager.
+    #[inline]
     #[must_use]
     pub fn owner(&self) -> OwnerNo {
         OwnerNo(self.chain.no)
@@ -418,24 +421,38 @@ impl Txn {
     /// # Errors
     /// All snapshot slots are taken. Too many threads.
     pub fn open_view(&self, horizon: Horizon) -> Result<View, TxnError> {
-        VersionStore::open(self.engine.version_share()?, &self.engine.table, self.chain.xid, horizon)
+        let engine = &*self.engine;
+        let thread = engine.thread()?;
+        VersionStore::open_view(engine.version_share(thread), &engine.table, thread, self.chain.xid, horizon)
     }
 
     /// Makes everything this transaction reads come from one snapshot, taken now, which stays open until it ends.
+    /// `thread` is the caller's slot.
     ///
     /// # Errors
-    /// As [`Txn::open_view`].
-    #[inline]
-    pub fn set_snapshot(&mut self) -> Result<(), TxnError> {
-        self.view = Some(self.open_view(Horizon::Marks)?);
+    /// All snapshot slots are taken.
+    pub fn set_snapshot(&mut self, thread: SlotNo) -> Result<(), TxnError> {
+        let engine = &*self.engine;
+        let opened = engine.versions.open(&engine.table, thread, self.chain.xid, Horizon::Marks)?;
+        if let Some(before) = self.view.replace(opened) {
+            engine.versions.close(before);
+        }
         Ok(())
+    }
+
+    /// Closes its snapshot, if it has one.
+    #[inline]
+    pub(crate) fn close_snapshot(&mut self) {
+        if let Some(opened) = self.view.take() {
+            self.engine.versions.close(opened);
+        }
     }
 
     /// Its snapshot, if it has one.
     #[inline]
     #[must_use]
     pub fn snapshot(&self) -> Option<At> {
-        self.view.as_ref().map(|view| view.at())
+        self.view.as_ref().map(|opened| opened.at)
     }
 
     /// Looks in the version store for a record of a page that was read before (V3). The result is the record's state at
@@ -615,9 +632,7 @@ impl Drop for Txn {
             return;
         }
         if self.engine.is_inherited() {
-            // The parent's; its mutexes may be held by threads that are not here.
-            std::mem::forget(self.view.take());
-            return;
+            return; // The parent's; its mutexes may be held by threads that are not here.
         }
         if !self.ended && self.engine.thread().is_err() {
             self.engine.fail("a transaction was dropped in a thread that has no slot, and cannot be rolled back there");
@@ -629,6 +644,7 @@ impl Drop for Txn {
         if !self.ended {
             self.run_hooks(false);
         }
+        self.close_snapshot();
         self.chain.keep_nothing(&self.engine);
     }
 }

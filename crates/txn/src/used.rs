@@ -1,11 +1,14 @@
 //! How many slots of a table are in use: whoever looks at all of them looks at those below this number only.
 //!
-//! U1. Who takes a slot counts it before it marks anything there. So whoever has met what its holder did afterwards,
-//!     such as a record that it has reserved, finds the slot among those in use.
+//! U1. Who takes a slot counts it before it does what others must find by it. So whoever has met what its holder did
+//!     afterwards, such as a record that it has reserved, finds the slot among those in use.
 //! U2. The number sinks past a slot only while that is held, and nobody's. Who takes the slot next acquires that, sees
 //!     the lower number, and raises it again.
+//! U3. The number is looked at sequentially consistently, as it is raised and read. Suppose that a thread reads it too
+//!     low. So that look comes before the raise, the raise before the look of the slot's holder, and that before all
+//!     that the holder does afterwards.
 //!
-//! Modelled under loom (`loom_used.rs`).
+//! Modelled under loom (`loom_used.rs`, and `loom_registry.rs` for snapshots).
 
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
@@ -27,11 +30,32 @@ pub(crate) fn give_back(state: &AtomicU32) {
     state.store(FREE, Release); // Who sees it sees all before; the next to take it acquires it (U2).
 }
 
-/// Counts slot `no`, which is the caller's, among those in use (U1).
+/// Counts slot `no`, which is the caller's, among those in use (U1, U3).
 #[inline]
 pub(crate) fn count(used: &AtomicU64, no: u64) {
-    if used.load(Relaxed) <= no {
+    if used.load(SeqCst) <= no {
         used.fetch_max(no + 1, SeqCst);
+    }
+}
+
+/// A slot that is held while the number of those in use sinks below it (U2).
+pub(crate) trait Slot {
+    /// Holds it if it is free.
+    fn hold(&self) -> bool;
+    /// Gives it back.
+    fn let_go(&self);
+}
+
+/// The slot of a transaction, by its state.
+impl Slot for AtomicU32 {
+    #[inline]
+    fn hold(&self) -> bool {
+        take(self, if cfg!(feature = "planted-slot-not-held") { FREE } else { LOWERING })
+    }
+
+    #[inline]
+    fn let_go(&self) {
+        give_back(self);
     }
 }
 
@@ -41,16 +65,16 @@ pub(crate) fn count(used: &AtomicU64, no: u64) {
 pub(crate) fn lower_below(
     used: &AtomicU64,
     no: u64,
-    state: &AtomicU32,
+    slot: &impl Slot,
     held: impl FnOnce(),
     lowered: impl FnOnce(),
 ) -> bool {
-    if !take(state, if cfg!(feature = "planted-slot-not-held") { FREE } else { LOWERING }) {
+    if !slot.hold() {
         return false;
     }
     held();
     let is_lowered = used.compare_exchange(no + 1, no, SeqCst, Relaxed).is_ok();
     lowered();
-    give_back(state);
+    slot.let_go();
     is_lowered
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use ledgerstone_buffer::Cache;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
+use ledgerstone_region::Common;
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, Read};
 use ledgerstone_txn::{Engine, Txn, UsersCode};
@@ -71,7 +72,7 @@ impl Instance {
 /// An instance in a transaction. Owned, like a table's handle.
 #[derive(Clone)]
 pub struct StructureHandle {
-    shared: Arc<Shared>,
+    shared: Common<Shared>,
     name: String,
     structure: StructureId,
     instance: Instance,
@@ -271,6 +272,6 @@ impl Transaction {
         let env = &self.shared.env;
         let (engine, space) = (Arc::clone(&env.engine), Arc::clone(&env.space));
         let instance = Instance { engine, space, table: entry.table, root: entry.root };
-        StructureHandle { shared: Arc::clone(&self.shared), name: name.to_string(), structure, instance }
+        StructureHandle { shared: self.shared.clone(), name: name.to_string(), structure, instance }
     }
 }

@@ -103,7 +103,7 @@ impl SortedLoader {
         mut self,
         records: impl IntoIterator<Item = Result<(K, V), E>>,
     ) -> Result<(u64, BytesTable), E> {
-        let shared = Arc::clone(&self.table.shared);
+        let shared = self.table.shared.clone();
         let push_all = |loader: &mut SortedLoader| -> Result<(), E> {
             let _inside = shared.users_code(); // Who makes the records.
             records.into_iter().try_for_each(|record| {
@@ -142,7 +142,7 @@ impl SortedLoader {
         }
         let SortedLoader { table, filling, back_count, .. } = self;
         let Filling::New { loader, indexes } = filling else { return Ok(table) };
-        let (shared, old) = (Arc::clone(&table.shared), Arc::clone(table.info()));
+        let (shared, old) = (table.shared.clone(), Arc::clone(table.info()));
         if shared.hold()?.state.own.back_count() != back_count {
             return Err(Error::LoadIncomplete);
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Lsn, PageId, TableId};
-use ledgerstone_region::Share;
+use ledgerstone_region::{Common, Share};
 use ledgerstone_structures::{Direction, Tree};
 use ledgerstone_txn::Txn;
 
@@ -26,7 +26,7 @@ use crate::{Entry, Error, Range, Record};
 /// parts ([`BytesTable::value_reader`], [`BytesTable::value_writer`]).
 #[derive(Clone)]
 pub struct BytesTable {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Common<Shared>,
     pub(crate) info: Share<TableInfo>,
 }
 
@@ -37,8 +37,8 @@ impl std::fmt::Debug for BytesTable {
 }
 
 impl BytesTable {
-    pub(crate) fn new(shared: &Arc<Shared>, info: Share<TableInfo>) -> BytesTable {
-        BytesTable { shared: Arc::clone(shared), info }
+    pub(crate) fn new(shared: &Common<Shared>, info: Share<TableInfo>) -> BytesTable {
+        BytesTable { shared: shared.clone(), info }
     }
 
     /// The table's name.

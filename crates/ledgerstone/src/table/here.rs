@@ -5,7 +5,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use ledgerstone_lock::Mode;
-use ledgerstone_region::Share;
+use ledgerstone_region::{Common, Share};
 use ledgerstone_structures::{Direction, Read, Tree};
 use ledgerstone_txn::{Horizon, Txn};
 
@@ -26,7 +26,7 @@ thread_local! {
 /// A table and a transaction. No count of references changes for it.
 #[derive(Clone, Copy)]
 pub(crate) struct TableIn<'t> {
-    pub shared: &'t Arc<Shared>,
+    pub shared: &'t Common<Shared>,
     pub info: &'t Share<TableInfo>,
 }
 

@@ -101,7 +101,7 @@ impl Range {
         }
         if self.back_key.is_some() {
             // The ends may meet: the owned way compares keys.
-            let shared = Arc::clone(&self.table.shared);
+            let shared = self.table.shared.clone();
             let users = shared.users_code();
             for record in &mut self {
                 let (key, value) = record?;

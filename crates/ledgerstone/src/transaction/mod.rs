@@ -21,12 +21,11 @@ mod seat;
 mod shared;
 mod ticket;
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::{Share, sync};
+use ledgerstone_region::{Common, Share, sync};
 use ledgerstone_txn::{Durability, Txn};
 
 pub(crate) use isolation::Sight;
@@ -61,20 +60,20 @@ pub struct Transaction {
     durability: Durability,
     xid: Xid,
     has_ended: bool,
-    /// When it ended, nothing was left in its state for the next one to set right.
+    /// When it ended, there was no other handle, and nothing that the next one would have to set right.
     leaves_nothing: bool,
     /// Last: the environment stays open until after the roll-back.
     seat: Share<Seat>,
 }
 
 /// What it shares with its handles, until its memory goes to the next transaction at the end of its commit.
-pub(crate) struct Kept(Option<Arc<Shared>>);
+pub(crate) struct Kept(Option<Common<Shared>>);
 
 impl std::ops::Deref for Kept {
-    type Target = Arc<Shared>;
+    type Target = Common<Shared>;
 
     #[inline]
-    fn deref(&self) -> &Arc<Shared> {
+    fn deref(&self) -> &Common<Shared> {
         self.0.as_ref().expect("a transaction that has committed is not asked again")
     }
 }
@@ -112,6 +111,7 @@ impl std::fmt::Debug for Transaction {
 impl Transaction {
     /// Begins one that is as old as `age`, or as itself. With `sets_out` off, [`Transaction::wait_and_set_out`] comes
     /// next.
+    #[inline]
     pub(crate) fn begin(
         seat: Share<Seat>,
         options: TransactionOptions,
@@ -123,7 +123,7 @@ impl Transaction {
             txn.set_lock_timeout_ns(sync::nanoseconds(timeout));
         }
         if sets_out {
-            set_out(&mut txn, options.isolation.unwrap_or_default())?;
+            set_out(&mut txn, options.isolation.unwrap_or_default(), seat.slot())?;
         }
         let xid = txn.xid();
         let durability = options.durability.unwrap_or(seat.env().durability);
@@ -195,9 +195,8 @@ impl Transaction {
     /// # Errors
     /// [`Error::Finished`]. [`Error::ReadOnly`] if there is no space for the commit record: the transaction is rolled
     /// back. [`Error::Failed`] if the log cannot be written: reopening tells whether the commit was kept.
-    pub fn commit(self) -> Result<Committed, Error> {
-        let durability = self.durability;
-        self.commit_with(durability)
+    pub fn commit(mut self) -> Result<Committed, Error> {
+        self.commit_here(self.durability)
     }
 
     /// Commits with the given durability.
@@ -207,11 +206,17 @@ impl Transaction {
     /// # Errors
     /// As [`Transaction::commit`].
     pub fn commit_with(mut self, durability: Durability) -> Result<Committed, Error> {
+        self.commit_here(durability)
+    }
+
+    #[inline(never)]
+    fn commit_here(&mut self, durability: Durability) -> Result<Committed, Error> {
         let txn = self.end()?;
         self.commit_ended(txn, durability)
     }
 
     /// Commits what [`Transaction::end`] has taken.
+    #[inline]
     pub(crate) fn commit_ended(&mut self, mut txn: Box<Txn>, durability: Durability) -> Result<Committed, Error> {
         if self.shared.is_untouched.load(Relaxed) {
             let tail = txn.engine().log.tail();
@@ -248,12 +253,31 @@ impl Transaction {
     /// Takes the running transaction out, after calls of other threads; `None` if it has ended, by a conflict perhaps.
     #[inline]
     pub(crate) fn end_unless_ended(&mut self) -> Result<Option<Box<Txn>>, Error> {
+        match self.end_alone() {
+            Some(txn) => Ok(Some(txn)),
+            None => self.end_among_others(),
+        }
+    }
+
+    /// The same if there is no other handle, and so no call under way that would have to be waited for, and nothing was
+    /// noted of the transaction. Most end like this. `None`: it is still there, if it was.
+    #[inline]
+    fn end_alone(&mut self) -> Option<Box<Txn>> {
+        let shared = self.shared.0.as_mut()?.get_mut()?;
+        shared.env.engine.slots.at_hand()?; // Otherwise it is for `hold` to say what is wrong with the thread.
+        let txn = shared.take_alone()?;
+        (self.has_ended, self.leaves_nothing) = (true, true);
+        Some(txn)
+    }
+
+    #[inline(never)]
+    fn end_among_others(&mut self) -> Result<Option<Box<Txn>>, Error> {
         let mut held = self.shared.hold()?;
         let txn = held.state.txn.take();
-        // Nobody changes it any more: whoever asks is told that the transaction has ended.
-        let leaves_nothing = held.state.is_as_new();
         drop(held);
-        (self.has_ended, self.leaves_nothing) = (true, leaves_nothing);
+        // If a handle goes after this look, the next transaction makes itself anew.
+        let shared = self.shared.0.as_mut().and_then(Common::get_mut);
+        (self.has_ended, self.leaves_nothing) = (true, shared.is_some_and(Shared::is_as_new));
         Ok(txn)
     }
 

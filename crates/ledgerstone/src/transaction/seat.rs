@@ -6,15 +6,14 @@
 //! S1. A transaction counts itself among the users of its seat before anything else, and to its end. So the counts of
 //!     all seats together say how many are open (E4 in `txn/begins.rs`).
 //! S2. What is kept for the next one is nobody else's: no table, range or other handle of the last one is left. The
-//!     reference that is kept is the only one, and there are no weak ones.
+//!     reference that is kept is the only one.
 //! S3. Only a transaction that has ended as most do leaves its memory: committed, with no conflict, and with nothing
 //!     made of tables. So there is little that the next one has to set right.
 
 use std::sync::Arc;
-use std::sync::atomic::{Ordering::Acquire, fence};
 
 use ledgerstone_page::Xid;
-use ledgerstone_region::{OwnCell, Share, SlotNo};
+use ledgerstone_region::{Common, OwnCell, Share, SlotNo};
 use ledgerstone_txn::{Engine, Txn};
 
 use super::shared::Shared;
@@ -34,7 +33,7 @@ pub(crate) struct Seat {
 
 /// A transaction that has ended, as memory for the next.
 struct Spare {
-    shared: Arc<Shared>,
+    shared: Common<Shared>,
     txn: Box<Txn>,
 }
 
@@ -51,33 +50,39 @@ impl Seat {
         }
     }
 
+    /// Whose threads it is for.
+    pub(super) fn slot(&self) -> SlotNo {
+        self.slot
+    }
+
     /// The environment.
     pub(super) fn env(&self) -> &Share<Inner> {
         &self.env
     }
 
     /// Begins a transaction, in the memory of the last one if that is there.
-    pub(super) fn begin(&self, age: Xid) -> Result<(Box<Txn>, Option<Arc<Shared>>), Error> {
+    #[inline]
+    pub(super) fn begin(&self, age: Xid) -> Result<(Box<Txn>, Option<Common<Shared>>), Error> {
         match self.spare.take() {
             Some(Spare { shared, mut txn }) => {
                 Engine::begin_again(&mut txn, self.slot, age)?; // Only a thread in the slot comes here.
                 Ok((txn, Some(shared)))
             }
-            None => Ok((Box::new(Engine::begin_aged(&self.engine, age)?), None)),
+            None => Ok((self.begin_anew(age)?, None)),
         }
     }
 
-    /// Keeps the memory of a transaction that has committed and left nothing in its state, if that will do for the next
-    /// (S2, S3).
-    pub(super) fn keep(&self, shared: Arc<Shared>, txn: Box<Txn>) {
-        // If a handle goes at this moment, the next transaction makes itself anew.
-        if Arc::strong_count(&shared) == 1 {
-            fence(Acquire); // Pairs with the Release of handles that have gone: what they did is over.
-            if shared.is_as_new()
-                && let Some(before) = self.spare.put(Spare { shared, txn })
-            {
-                drop(before); // That of a transaction that ended meanwhile.
-            }
+    #[cold]
+    #[inline(never)]
+    fn begin_anew(&self, age: Xid) -> Result<Box<Txn>, Error> {
+        Ok(Box::new(Engine::begin_aged(&self.engine, age)?))
+    }
+
+    /// Keeps the memory of a transaction that has committed, for the next one (S2, S3).
+    #[inline]
+    pub(super) fn keep(&self, shared: Common<Shared>, txn: Box<Txn>) {
+        if let Some(before) = self.spare.put(Spare { shared, txn }) {
+            drop(before); // That of a transaction that ended meanwhile.
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::{Mutex, Share, SlotNo, TimedGuard, TimedMutex};
+use ledgerstone_region::{Common, Mutex, Share, SlotNo, TimedGuard, TimedMutex};
 use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
 
 use super::TransactionOptions;
@@ -72,26 +72,32 @@ impl Shared {
         env: &Share<Inner>,
         txn: Box<Txn>,
         options: &TransactionOptions,
-        kept: Option<Arc<Shared>>,
-    ) -> Arc<Shared> {
-        let (owner, xid, snapshot_lsn) = (txn.owner(), txn.xid(), snapshot_lsn_of(&txn));
+        kept: Option<Common<Shared>>,
+    ) -> Common<Shared> {
         let isolation = options.isolation.unwrap_or_default();
         if let Some(mut kept) = kept
-            && let Some(shared) = Arc::get_mut(&mut kept)
+            && let Some(shared) = kept.get_mut()
         {
             // The rest is as new (S3 in `seat.rs`).
-            (shared.owner, shared.xid) = (owner, xid);
+            (shared.owner, shared.xid) = (txn.owner(), txn.xid());
             (shared.isolation, shared.is_read_only) = (isolation, options.read_only);
-            *shared.snapshot_lsn.get_mut() = snapshot_lsn;
+            *shared.snapshot_lsn.get_mut() = snapshot_lsn_of(&txn);
             *shared.is_untouched.get_mut() = true;
             shared.state.get_mut().txn = Some(txn);
             return kept;
         }
+        Shared::anew(env, txn, isolation, options.read_only)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn anew(env: &Share<Inner>, txn: Box<Txn>, isolation: Isolation, is_read_only: bool) -> Common<Shared> {
         let no = || AtomicBool::new(false);
-        Arc::new(Shared {
+        Common::new(Shared {
             env: env.clone(),
-            owner,
-            xid,
+            owner: txn.owner(),
+            xid: txn.xid(),
+            snapshot_lsn: AtomicU64::new(snapshot_lsn_of(&txn)),
             state: TimedMutex::new(State {
                 txn: Some(txn),
                 own: OwnTables::default(),
@@ -107,23 +113,28 @@ impl Shared {
             ended_by: Mutex::new(None),
             was_ended: no(),
             isolation,
-            is_read_only: options.read_only,
-            snapshot_lsn: AtomicU64::new(snapshot_lsn),
+            is_read_only,
         })
     }
 
-    /// True if nothing was noted here of the transaction that the next one would have to set right. Its state is not
-    /// looked at.
-    pub(super) fn is_as_new(&self) -> bool {
-        let flags = [&self.refuses_writes, &self.is_doomed, &self.had_timeout, &self.was_ended];
-        self.conflict_count.load(Relaxed) == 0 && flags.iter().all(|flag| !flag.load(Relaxed))
+    /// Takes the running transaction out, if nothing is left of it here then. No other handle is there.
+    #[inline]
+    pub(super) fn take_alone(&mut self) -> Option<Box<Txn>> {
+        if self.leaves_nothing() { self.state.get_mut().txn.take() } else { None }
     }
-}
 
-impl State {
-    /// True if there is nothing that the next transaction would have to set right.
-    pub(super) fn is_as_new(&self) -> bool {
-        self.txn.is_none() && self.points.is_empty() && self.views.is_empty() && self.own.is_as_new()
+    /// True if there is nothing that the next transaction would have to set right. No other handle is there.
+    pub(super) fn is_as_new(&mut self) -> bool {
+        self.leaves_nothing() && self.state.get_mut().txn.is_none()
+    }
+
+    /// The same but for the running transaction.
+    #[inline]
+    fn leaves_nothing(&mut self) -> bool {
+        let flags = [&mut self.refuses_writes, &mut self.is_doomed, &mut self.had_timeout, &mut self.was_ended];
+        let has_flags = flags.into_iter().any(|flag| *flag.get_mut()) || *self.conflict_count.get_mut() != 0;
+        let state = self.state.get_mut();
+        !has_flags && state.points.is_empty() && state.views.is_empty() && state.own.is_as_new()
     }
 }
 
@@ -233,7 +244,8 @@ impl Shared {
 
     /// Sets out, if it has not when it began ([`set_out`]).
     pub(super) fn set_out_now(&self, txn: &mut Txn) -> Result<(), Error> {
-        set_out(txn, self.isolation)?;
+        let thread = txn.engine().thread()?;
+        set_out(txn, self.isolation, thread)?;
         self.snapshot_lsn.store(snapshot_lsn_of(txn), Relaxed); // For the threads that are handed the transaction.
         Ok(())
     }
@@ -364,10 +376,11 @@ fn snapshot_lsn_of(txn: &Txn) -> u64 {
 }
 
 /// What a transaction does first, or as soon as what it had to wait for has ended: its snapshot shows that.
-pub(crate) fn set_out(txn: &mut Txn, isolation: Isolation) -> Result<(), Error> {
+#[inline(always)]
+pub(crate) fn set_out(txn: &mut Txn, isolation: Isolation, thread: SlotNo) -> Result<(), Error> {
     txn.avoid_deadlocks(); // Before, it holds nothing that others could wait for.
     if isolation == Isolation::Snapshot {
-        txn.set_snapshot()?;
+        txn.set_snapshot(thread)?;
     }
     Ok(())
 }

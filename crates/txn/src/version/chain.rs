@@ -88,7 +88,7 @@ impl VersionStore {
     /// snapshot was open lately.
     #[inline]
     pub fn expect_note(&self, space: PageId, key: &[u8]) {
-        if self.state[0].slots_used.load(Relaxed) != 0 {
+        if self.state.slots_used.load(Relaxed) != 0 {
             ledgerstone_region::prefetch_to_write(self.bucket(Name::new(space, key).hash as u32));
         }
     }

@@ -93,17 +93,17 @@ impl VersionStore {
     /// Whether what was read at a position was the image that was put there (K2).
     #[inline]
     pub(super) fn is_kept(&self, position: u64) -> bool {
-        tail::is_there(&self.state[0].tail, position)
+        tail::is_there(&self.state.tail, position)
     }
 
     /// Where the next image will be kept (K3).
     pub(super) fn kept_head(&self) -> u64 {
-        self.state[0].head.load(SeqCst)
+        self.state.head.load(SeqCst)
     }
 
     /// Keeps the images of a writer that has committed, and gives it its chunks back.
     pub(super) fn keep(&self, writer: &Writer, lsn: Lsn) {
-        let state = &self.state[0];
+        let state = &*self.state;
         while state.kept_latch.exclusive(self.threads.current()).is_err() {}
         self.unlink_all(writer.name(), Some(lsn));
         state.kept_latch.unlatch_exclusive();
@@ -113,7 +113,7 @@ impl VersionStore {
     /// Room for an image of a commit, under the latch; none if all of the memory is too small for it: then the commit's
     /// older snapshots are gone.
     pub(super) fn make_place(&self, image: &Entry<'_, Chunks>, lsn: Lsn) -> Option<u64> {
-        let (state, len) = (&self.state[0], self.kept.len());
+        let (state, len) = (&*self.state, self.kept.len());
         let words = u64::from(image.words());
         if words > len / 2 {
             self.raise_floor(lsn);
@@ -139,7 +139,7 @@ impl VersionStore {
 
     /// Images of commits up to this one will go: the floor rises above it if a snapshot may ask for them.
     fn let_go(&self, commit: Lsn) {
-        let known = &self.state[0].known_oldest;
+        let known = &self.state.known_oldest;
         if commit.0 < known.load(Relaxed) {
             return;
         }
@@ -152,6 +152,6 @@ impl VersionStore {
 
     /// Bytes that are kept from `position` on.
     pub(super) fn kept_bytes_from(&self, position: u64) -> u64 {
-        self.kept_head().saturating_sub(position.max(self.state[0].tail.load(SeqCst))) * 8
+        self.kept_head().saturating_sub(position.max(self.state.tail.load(SeqCst))) * 8
     }
 }

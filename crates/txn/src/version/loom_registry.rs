@@ -1,5 +1,5 @@
 //! The registry's protocol under loom: one commit that throws its images away if nobody needs them, one snapshot that
-//! is opened, one record. All orders.
+//! is opened, one record; and the number of slots in use, which sinks meanwhile. All orders.
 //!
 //! The log's tail is a number that a commit raises by one; the record was 1 and becomes 2; the image is there or gone.
 //! The orders that the engine has from elsewhere (the page's latch, the stamp before the locks go) are plain here: the
@@ -11,7 +11,10 @@ use ledgerstone_region::atomic::{
 use loom::sync::Arc;
 use loom::thread;
 
-use super::registry::{SnapshotSlot, close, is_none_open, oldest, order_close, publish_bound, take_snapshot};
+use super::registry::{
+    NO_HORIZON, SnapshotSlot, close, is_none_open, lowest, oldest, order_close, take_snapshot, take_with_bound,
+};
+use crate::used::lower_below;
 
 const OPEN: u64 = 0;
 const COMMITTING: u64 = 1;
@@ -20,6 +23,7 @@ const STAMP: u64 = 2;
 struct World {
     tail: AtomicU64,
     slot: SnapshotSlot,
+    slots_used: AtomicU64,
     /// OPEN, COMMITTING, or STAMP + the commit's LSN.
     status: AtomicU64,
     /// 1 while the image is there.
@@ -37,12 +41,32 @@ impl World {
         Arc::new(World {
             tail: AtomicU64::new(10),
             slot: SnapshotSlot::default(),
+            slots_used: AtomicU64::new(1),
             status: AtomicU64::new(OPEN),
             image: AtomicU64::new(1),
             staged: AtomicU64::new(0),
             linked: AtomicU64::new(0),
             page: AtomicU64::new(1),
         })
+    }
+
+    /// The slots that are in use.
+    fn used(&self) -> impl Iterator<Item = &SnapshotSlot> {
+        fence(SeqCst);
+        [&self.slot].into_iter().take(self.slots_used.load(SeqCst) as usize)
+    }
+
+    /// Opens a snapshot: its LSN. `None` if the slot is held by the one that lowers the number of those in use.
+    fn open(&self) -> Option<u64> {
+        let bound = self.tail.load(SeqCst);
+        let is_ours = take_with_bound(&self.slot, 0, &self.slots_used, bound);
+        is_ours.then(|| take_snapshot(&self.slot, bound, || self.tail.load(SeqCst)))
+    }
+
+    fn lower(&self) {
+        if self.slots_used.load(SeqCst) == 1 {
+            lower_below(&self.slots_used, 0, &self.slot, || (), || ());
+        }
     }
 
     /// Commits the change of the record; the image goes by the rules.
@@ -52,11 +76,11 @@ impl World {
         let lsn = self.tail.fetch_add(1, SeqCst);
         self.status.store(STAMP + lsn, SeqCst);
         let is_free = if if_none_is_open {
-            is_none_open([&self.slot].into_iter())
+            is_none_open(self.used())
         } else {
             fence(SeqCst);
             let tail = self.tail.load(SeqCst);
-            lsn < oldest(tail, [&self.slot].into_iter())
+            lsn < oldest(tail, self.used())
         };
         if is_free {
             self.image.store(0, SeqCst);
@@ -67,7 +91,7 @@ impl World {
     fn update(&self) {
         self.staged.store(1, Release);
         self.tail.fetch_add(1, SeqCst);
-        if !is_none_open([&self.slot].into_iter()) {
+        if !is_none_open(self.used()) {
             self.link();
         }
         self.page.store(2, Release); // As a page's latch does.
@@ -86,9 +110,9 @@ impl World {
 
     /// Opens a snapshot, puts what is staged into its chain, and reads the record.
     fn read_staged(&self) {
-        let tail = || self.tail.load(SeqCst);
-        publish_bound(&self.slot, tail);
-        take_snapshot(&self.slot, tail);
+        if self.open().is_none() {
+            return;
+        }
         if self.staged.load(Acquire) == 1 {
             self.link();
         }
@@ -100,7 +124,7 @@ impl World {
     /// Commits as a spilled writer does, whose images stay until the last snapshot is closed.
     fn commit_spilled(&self) {
         self.status.store(STAMP + 10, SeqCst);
-        if is_none_open([&self.slot].into_iter()) {
+        if is_none_open(self.used()) {
             self.image.store(0, SeqCst);
         }
     }
@@ -116,9 +140,7 @@ impl World {
 
     /// Opens a snapshot and reads the record: what it is told, and what it should be told.
     fn read(&self) {
-        let tail = || self.tail.load(SeqCst);
-        publish_bound(&self.slot, tail);
-        let lsn = take_snapshot(&self.slot, tail);
+        let Some(lsn) = self.open() else { return };
         fence(SeqCst);
         let status = loop {
             let status = self.status.load(SeqCst);
@@ -180,5 +202,43 @@ fn loom_what_a_commit_leaves_to_the_last_snapshot_is_found_by_its_closer() {
         world.close();
         writing.join().unwrap();
         assert_eq!(world.image.load(SeqCst), 0, "each has left it to the other");
+    });
+}
+
+#[test]
+fn loom_a_snapshot_is_seen_while_the_number_of_slots_in_use_sinks() {
+    loom::model(|| {
+        let world = World::new();
+        let [reader, writer, lowers] = [&world, &world, &world].map(Arc::clone);
+        // This thread only waits, so that each of them can be the first without being put before another.
+        let lowering = thread::spawn(move || lowers.lower());
+        let reading = thread::spawn(move || reader.read());
+        let writing = thread::spawn(move || writer.commit(true));
+        for thread in [lowering, reading, writing] {
+            thread.join().unwrap();
+        }
+    });
+}
+
+/// A snapshot without a horizon is closed, and one with a horizon is opened in its slot (Q5).
+#[test]
+fn loom_what_is_looked_for_in_a_slot_is_the_last_snapshots_or_not_known() {
+    loom::model(|| {
+        let world = World::new();
+        world.slot.lsn.store(10, SeqCst);
+        world.slot.horizon.store(NO_HORIZON, SeqCst);
+        let reader = Arc::clone(&world);
+        let reading = thread::spawn(move || {
+            close(&reader.slot);
+            let lsn = reader.open().expect("nobody else takes it");
+            reader.slot.horizon.store(10, Release);
+            lsn
+        });
+        world.tail.fetch_add(1, SeqCst);
+        fence(SeqCst);
+        let tail = world.tail.load(SeqCst);
+        let low = lowest(tail, world.used(), |slot| &slot.horizon);
+        let lsn = reading.join().unwrap();
+        assert!(low <= 10 || low <= lsn, "{low} is taken for settled, and a snapshot has 10 and is at {lsn}");
     });
 }

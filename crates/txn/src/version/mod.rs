@@ -38,8 +38,9 @@
 //!     that had cleared its mark before has a commit below S and is seen, or its pages were put right.
 //!
 //! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by a transaction that has just
-//!     opened its own, if no other was taking its own. So a page below it when it changes held, by V5, nothing that one
-//!     of those did not see. A snapshot that is opened later sees what the snapshot saw that took it. Snapshots without
+//!     opened its own, if all of them were known (Q5 in `registry.rs`). So a page below it when it changes held, by V5,
+//!     nothing that one of those did not see. A snapshot that was not among them took its LSN after that look. So it
+//!     sees what the snapshot saw that took `settled`, and so nothing less. Snapshots without
 //!     a horizon ([`Horizon::None`]) do not go by it. What a writer noted beside a page about its changes before is of
 //!     no use then.
 //!
@@ -72,6 +73,7 @@ pub use chain::Look;
 pub use entry::{Before, Image};
 pub use spilled::Unseen;
 pub(crate) use spilled::tree_bit;
+pub(crate) use view::Opened;
 pub use view::{At, Horizon, SnapshotPin, View};
 pub(crate) use writer::{Times, Who, Writer};
 
@@ -120,7 +122,7 @@ pub struct VersionStore {
     chunks: Chunks,
     kept: Kept,
     buckets: Handle<[Bucket]>,
-    state: Handle<[StoreState]>,
+    state: Handle<StoreState>,
     snapshots: Handle<[SnapshotSlot]>,
     writers: Handle<[WriterSlot]>,
     spilled: Handle<[SpilledSlot]>,
@@ -159,9 +161,9 @@ impl VersionStore {
         let chunks = Chunks::create(region, bytes.saturating_sub(kept.bytes()))?;
         // So many that images seldom share one: to pass another's costs a wait for memory.
         let bucket_count = (u64::from(chunks.count()) * 2).next_power_of_two().max(64);
-        let state: Handle<[StoreState]> = region.handle_slice(region.alloc(1, 64)?)?;
-        state[0].head.store(1, SeqCst); // 0 is not a position.
-        state[0].tail.store(1, SeqCst);
+        let state: Handle<StoreState> = region.handle(region.alloc(1, 64)?.offset())?;
+        state.head.store(1, SeqCst); // 0 is not a position.
+        state.tail.store(1, SeqCst);
         Ok(Arc::new(VersionStore {
             log: Arc::clone(log),
             threads: Arc::clone(threads),
@@ -186,7 +188,7 @@ impl VersionStore {
     /// Figures.
     #[must_use]
     pub fn stat(&self) -> VersionStat {
-        let state = &self.state[0];
+        let state = &*self.state;
         let left = self.writers.iter().filter(|slot| slot.left.load(Relaxed) != 0).count();
         VersionStat {
             bytes_max: u64::from(self.chunks.count()) * chunk::CHUNK_BYTES + self.kept.bytes(),

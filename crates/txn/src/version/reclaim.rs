@@ -25,13 +25,13 @@ impl VersionStore {
     /// No open snapshot asks for images that are kept below this position, and none that will be opened.
     pub(super) fn oldest_position(&self) -> u64 {
         let head = self.kept_head();
-        let positions = self.used_snapshots().iter().map(|slot| slot.position.load(SeqCst));
-        positions.filter(|&position| position != 0).fold(head, u64::min)
+        // One that is being opened may have a position that is not known yet: below all.
+        registry::lowest(head, self.used_snapshots().iter(), |slot| &slot.position)
     }
 
     /// Snapshots that do not see the commit at `lsn` cannot be read any more.
     pub(super) fn raise_floor(&self, lsn: Lsn) {
-        let state = &self.state[0];
+        let state = &*self.state;
         if !planted::is_on(Bug::FloorIgnored) {
             state.floor.fetch_max(lsn.0 + 1, SeqCst);
         }

@@ -1,21 +1,23 @@
 //! Which snapshots are open: the protocol between a thread that opens one and a thread that throws images away.
 //!
 //! ```text
-//!  opening                                      throwing away
-//!  1 bound := tail, published in the slot       1 commit record reserved: tail rises above its LSN L
-//!  2 S := tail, published in the slot           2 are all slots empty?   then nobody needs L's images
-//!                                               3 else T := tail, then the slots: oldest = min(T, slots)
-//!                                                 nobody needs L's images if L < oldest
+//!  opening                                        throwing away
+//!  1 bound := tail, the slot: 0 -> bound          1 commit record reserved: tail rises above its LSN L
+//!  2 the slot is counted among those in use       2 are all slots empty?   then nobody needs L's images
+//!  3 S := tail, the slot: bound -> S              3 else T := tail, then the slots: oldest = min(T, slots)
+//!                                                   nobody needs L's images if L < oldest
 //! ```
-//! All of it is sequentially consistent, in this order. Who opens a snapshot writes its slot and nothing that others
-//! write, so that threads which do nothing else do not wait for each other. Who commits looks at all slots up to the
-//! highest that is in use ([`VersionStore::lower_used`](super::VersionStore::lower_used)).
+//! One exchange takes the slot and publishes the bound. It, the count, and all looks at the tail, at the count and at
+//! the slots are sequentially consistent, in this order. S and the close are stored with release only: seen late, they
+//! keep more than they must. Who opens a snapshot writes its slot and nothing that others write, so that threads which
+//! do nothing else do not wait for each other. Who commits looks at all slots up to the highest that is in use
+//! ([`VersionStore::lower_used`](super::VersionStore::lower_used)).
 //!
 //! Q1. If 2 on the right sees a slot empty, its next snapshot publishes its bound after that look, and takes S after
-//!     it, and so after the reservation of L: S > L, it sees L. A slot that is not looked at is taken later, too: its
-//!     number is counted before the bound is published.
-//! Q2. `oldest` is at or below every snapshot's S. If the slot was seen empty, the snapshot published its bound after
-//!     that look, and so took S after T was taken. If the bound was seen, it is at or below S.
+//!     it, and so after the reservation of L: S > L, it sees L. A slot that is not looked at was counted after that
+//!     look (U3 in `used.rs`), and S is taken after the count: the same holds.
+//! Q2. `oldest` is at or below every snapshot's S. If the slot was seen empty or was not looked at, the snapshot took S
+//!     after that look, and so after T was taken. If the bound was seen, it is at or below S.
 //!
 //! Q3. The same holds for a writer that asks after it has reserved the record of an update. If it sees the slot empty,
 //!     the snapshot's look at the tail acquires the reservation. So the snapshot finds what the writer has staged (Z1
@@ -25,34 +27,35 @@
 //!     so and then looks at the slots. Who closes empties the slot and then looks for what is left, with a fence in
 //!     between ([`order_close`]). So one of them sees the other.
 //!
+//! Q5. What else stands in a slot (`horizon`, `position`) is stored by who has it, after 1 on the left, and with
+//!     release. Who closes puts both back to 0, not known yet, before it empties the slot. Who looks reads `lsn` first.
+//!     If what it reads is older than a snapshot's 1, that takes its S after the look. Otherwise the look has acquired
+//!     1, and with it the close before: it finds 0, or what that snapshot has stored, or what came later.
+//!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
-#[cfg(not(loom))]
-use ledgerstone_region::atomic::AtomicU32;
-use ledgerstone_region::atomic::{AtomicU64, Ordering::Release, Ordering::SeqCst, fence};
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
+
+use crate::used;
 
 #[cfg(not(loom))]
 ledgerstone_region::shared! {
     /// One open snapshot.
     pub(crate) struct SnapshotSlot {
-        /// 0: nobody's. Else a bound or the snapshot itself, an LSN.
+        /// 0: nobody's. [`LOWERING`]: nobody's either, and held. Else a bound or the snapshot itself, an LSN.
         pub lsn: AtomicU64,
-        /// [`FREE`](crate::used::FREE), or who has the slot ([`OPEN`], or somebody that lowers the number).
-        pub taken: AtomicU32,
-        /// To 8 bytes.
-        pub spare_word: AtomicU32,
         /// Whose.
         pub xid: AtomicU64,
         /// Slot number of the thread that opened it.
         pub thread: AtomicU64,
         /// When, on the clock of `region::sync`.
         pub opened_ns: AtomicU64,
-        /// Its horizon; [`TAKING`] while that is being taken; 0: it has none (V6).
+        /// Its horizon; 0: not known yet; [`NO_HORIZON`]: it has none (V6, Q5).
         pub horizon: AtomicU64,
-        /// Images of commits that are kept below it it has no need of; 0: not known yet.
+        /// Images of commits that are kept below it it has no need of; 0: not known yet (Q5).
         pub position: AtomicU64,
         /// Room to a cache line.
-        pub spare: AtomicU64,
+        pub spare: [AtomicU64; 2],
     } size 64
 }
 
@@ -60,14 +63,42 @@ ledgerstone_region::shared! {
 #[derive(Default)]
 pub(crate) struct SnapshotSlot {
     pub lsn: AtomicU64,
+    pub horizon: AtomicU64,
+    pub position: AtomicU64,
 }
 
-/// A slot with a snapshot that is open, or is being opened or closed.
-#[cfg(not(loom))]
-pub(super) const OPEN: u32 = 1;
-/// In place of a horizon: below every LSN.
-#[cfg(not(loom))]
-pub(super) const TAKING: u64 = 1;
+/// In place of a horizon: above every LSN.
+pub(super) const NO_HORIZON: u64 = u64::MAX;
+
+/// In place of an LSN: nobody's snapshot, while the number of slots in use sinks below the slot (U2). Above every LSN.
+const LOWERING: u64 = u64::MAX;
+
+impl used::Slot for SnapshotSlot {
+    #[inline]
+    fn hold(&self) -> bool {
+        take(self, if cfg!(feature = "planted-snapshot-not-held") { 0 } else { LOWERING })
+    }
+
+    #[inline]
+    fn let_go(&self) {
+        self.lsn.store(0, Release);
+    }
+}
+
+impl SnapshotSlot {
+    /// The LSN of the snapshot that is open here, or a bound of it.
+    #[inline]
+    pub(super) fn open_lsn(&self) -> Option<u64> {
+        let lsn = self.lsn.load(SeqCst);
+        (lsn != 0 && lsn != LOWERING).then_some(lsn)
+    }
+
+    /// True if who takes it next may have it soon, or at once.
+    #[cfg(not(loom))]
+    pub(super) fn may_be_had(&self) -> bool {
+        matches!(self.lsn.load(SeqCst), 0 | LOWERING)
+    }
+}
 
 /// Puts what is before and what is after into the one order that everybody sees.
 #[inline(always)]
@@ -76,30 +107,46 @@ fn order() {
     fence(SeqCst);
 }
 
-/// Publishes the bound in a slot that the caller has taken, and returns it (1).
+/// Takes a slot that is free.
 #[inline]
-pub(super) fn publish_bound(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 {
-    let bound = tail();
-    if !cfg!(feature = "planted-bound-unpublished") {
-        slot.lsn.store(bound, SeqCst);
-    }
-    order();
-    bound
+fn take(slot: &SnapshotSlot, to: u64) -> bool {
+    // Relaxed look first: a compare-exchange takes the cache line even when it fails.
+    slot.lsn.load(Relaxed) == 0 && slot.lsn.compare_exchange(0, to, SeqCst, Relaxed).is_ok()
 }
 
-/// Takes S and publishes it (2).
+/// Takes slot `no` if it is free, with `bound`, which was the tail a moment ago (1), and counts it (2).
 #[inline]
-pub(super) fn take_snapshot(slot: &SnapshotSlot, tail: impl Fn() -> u64) -> u64 {
+pub(super) fn take_with_bound(slot: &SnapshotSlot, no: u64, slots_used: &AtomicU64, bound: u64) -> bool {
+    let is_ours = take(slot, bound);
+    if is_ours {
+        if cfg!(feature = "planted-bound-unpublished") {
+            slot.lsn.store(0, SeqCst);
+        }
+        used::count(slots_used, no);
+    }
+    order();
+    is_ours
+}
+
+/// Takes S and publishes it (3).
+#[inline]
+pub(super) fn take_snapshot(slot: &SnapshotSlot, bound: u64, tail: impl Fn() -> u64) -> u64 {
     order();
     let lsn = tail();
-    slot.lsn.store(lsn, SeqCst);
+    if lsn != bound {
+        slot.lsn.store(lsn, Release);
+    }
     lsn
 }
 
-/// Closes the snapshot in a slot. Release: the reads through it come before. Who sees this late keeps more than it
+/// Closes the snapshot in a slot (Q5). Release: the reads through it come before. Who sees this late keeps more than it
 /// must.
 #[inline]
 pub(super) fn close(slot: &SnapshotSlot) {
+    if !cfg!(feature = "planted-horizon-left") {
+        slot.horizon.store(0, Release);
+    }
+    slot.position.store(0, Release);
     slot.lsn.store(0, Release);
 }
 
@@ -123,4 +170,14 @@ pub(super) fn is_none_open<'s>(mut slots: impl Iterator<Item = &'s SnapshotSlot>
 pub(super) fn oldest<'s>(tail: u64, slots: impl Iterator<Item = &'s SnapshotSlot>) -> u64 {
     order();
     slots.map(|slot| slot.lsn.load(SeqCst)).filter(|&lsn| lsn != 0).fold(tail, u64::min)
+}
+
+/// The lowest that the open snapshots have in one of their words, or `top`. 0: one of them is not known yet (Q5).
+pub(super) fn lowest<'s>(
+    top: u64,
+    slots: impl Iterator<Item = &'s SnapshotSlot>,
+    word: impl Fn(&SnapshotSlot) -> &AtomicU64,
+) -> u64 {
+    order();
+    slots.filter(|slot| slot.open_lsn().is_some()).map(|slot| word(slot).load(SeqCst)).fold(top, u64::min)
 }

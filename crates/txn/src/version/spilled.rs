@@ -105,7 +105,7 @@ impl VersionStore {
                 slot.first_lsn.store(first_lsn.0, Relaxed);
                 slot.trees.store(trees, Relaxed);
                 slot.status.store(OPEN, Release);
-                self.state[0].spilled_count.fetch_add(1, SeqCst); // L1: the page changes after it.
+                self.state.spilled_count.fetch_add(1, SeqCst); // L1: the page changes after it.
                 return no as u32 + 1;
             }
             // There are more slots than transactions: some are of commits.
@@ -130,7 +130,7 @@ impl VersionStore {
 
     fn free_spilled(&self, slot: &SpilledSlot, status: u64) {
         if slot.status.compare_exchange(status, 0, SeqCst, Relaxed).is_ok() {
-            self.state[0].spilled_count.fetch_sub(1, SeqCst);
+            self.state.spilled_count.fetch_sub(1, SeqCst);
         }
     }
 
@@ -190,7 +190,7 @@ impl VersionStore {
     /// True if there may be any.
     #[inline]
     pub(super) fn has_spilled(&self) -> bool {
-        self.state[0].spilled_count.load(SeqCst) != 0
+        self.state.spilled_count.load(SeqCst) != 0
     }
 
     /// The spilled writers that a snapshot does not see and that may have changed a tree, by its root; with no page for
@@ -248,6 +248,6 @@ impl VersionStore {
 
     /// How many stand here.
     pub(super) fn spilled_count(&self) -> u64 {
-        self.state[0].spilled_count.load(Relaxed) // A figure.
+        self.state.spilled_count.load(Relaxed) // A figure.
     }
 }

@@ -70,7 +70,7 @@ impl VersionStore {
         if slot >= self.writers.len() || !self.is_none_open() {
             return;
         }
-        let used = &self.state[0].writers_used;
+        let used = &self.state.writers_used;
         if used.load(Relaxed) <= slot as u64 {
             used.fetch_max(slot as u64 + 1, SeqCst); // Before the word: a thread that opens a snapshot looks no further.
         }
@@ -154,7 +154,7 @@ impl VersionStore {
         if planted::is_on(Bug::StagedUnlinked) {
             return;
         }
-        let used = (self.state[0].writers_used.load(SeqCst) as usize).min(self.writers.len());
+        let used = (self.state.writers_used.load(SeqCst) as usize).min(self.writers.len());
         for slot in &self.writers[..used] {
             let mut round = 0;
             loop {

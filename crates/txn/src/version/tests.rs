@@ -65,7 +65,8 @@ impl World {
     }
 
     fn open(&self) -> View {
-        VersionStore::open(&self.store, &self.table, Xid(1), Horizon::None).unwrap()
+        let thread = self.store.threads.current();
+        VersionStore::open_view(&self.store, &self.table, thread, Xid(1), Horizon::None).unwrap()
     }
 
     fn begin(&mut self) -> Open {
@@ -205,7 +206,8 @@ fn a_snapshot_is_seen_while_the_number_of_slots_in_use_sinks() {
                     sync::spawn("opens", move || {
                         let store = Share::new(versions);
                         for _ in 0..20 {
-                            let view = VersionStore::open(&store, &table, Xid(1), Horizon::None).unwrap();
+                            let thread = store.threads.current();
+                            let view = VersionStore::open_view(&store, &table, thread, Xid(1), Horizon::None).unwrap();
                             sync::yield_point("it is open");
                             assert!(!store.is_none_open());
                             drop(view);
@@ -345,7 +347,7 @@ fn what_writers_have_staged_is_found_while_the_number_of_slots_in_use_sinks() {
         world.commit(open.remove(3), [3]);
         world.table.free(slots[3]);
         world.table.lower_used(|no| world.store.lower_writers(no));
-        let writers_used = world.store.state[0].writers_used.load(SeqCst);
+        let writers_used = world.store.state.writers_used.load(SeqCst);
         assert_eq!(writers_used, u64::from(own_slot.map_or(slots[3], |slot| slot + 1)), "up to the last that is taken");
         let view = world.open();
         let seen: Vec<_> =
@@ -370,7 +372,6 @@ fn a_spilled_writer_that_each_has_left_to_the_other_is_forgotten_some_time() {
         let slot = &world.store.snapshots[no];
         assert_eq!(Lsn(slot.lsn.load(SeqCst)), view.at().lsn);
         slot.lsn.store(0, SeqCst);
-        slot.taken.store(0, SeqCst);
         std::mem::forget(view);
     };
     close_unseen(0, first);

@@ -1,9 +1,9 @@
 //! A snapshot: opened, asked, closed.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::{Share, sync};
+use ledgerstone_region::{Share, SlotNo, sync};
 
 use super::registry::SnapshotSlot;
 use super::{VersionStore, registry};
@@ -24,8 +24,15 @@ pub struct At {
 #[derive(Debug)]
 pub struct View {
     store: Share<VersionStore>,
-    slot: usize,
+    opened: Option<Opened>,
     at: At,
+}
+
+/// An open snapshot of somebody that has the store, and closes it there ([`VersionStore::close`]).
+#[derive(Debug)]
+pub(crate) struct Opened {
+    slot: u32,
+    pub at: At,
 }
 
 /// An open snapshot, for reports on what holds things back.
@@ -63,18 +70,10 @@ impl View {
 
 impl Drop for View {
     fn drop(&mut self) {
-        if self.store.threads.is_inherited() {
-            return;
-        }
-        let (store, slot) = (&self.store, &self.store.snapshots[self.slot]);
-        // Release as in `registry::close`.
-        slot.horizon.store(0, Release);
-        slot.position.store(0, Release);
-        registry::close(slot);
-        used::give_back(&slot.taken);
-        if store.has_spilled() {
-            registry::order_close();
-            store.reclaim_spilled(store.oldest_snapshot().0);
+        if let Some(opened) = self.opened.take()
+            && !self.store.threads.is_inherited()
+        {
+            self.store.close(opened);
         }
     }
 }
@@ -84,56 +83,88 @@ impl VersionStore {
     ///
     /// # Errors
     /// All snapshot slots are taken.
-    #[inline]
-    pub(crate) fn open(
+    pub(crate) fn open_view(
         store: &Share<VersionStore>,
         table: &TxnTable,
+        thread: SlotNo,
         xid: Xid,
         horizon: Horizon,
     ) -> Result<View, TxnError> {
-        let thread = store.threads.current();
-        let Some(slot) = store.open_slot(usize::from(thread.0)) else {
-            return Err(TxnError::TooManySnapshots { slots: store.snapshots.len() as u32 });
+        let opened = store.open(table, thread, xid, horizon)?;
+        Ok(View { store: store.clone(), at: opened.at, opened: Some(opened) })
+    }
+
+    /// Opens a snapshot of everything committed until now, for transaction `xid`, which closes it.
+    ///
+    /// # Errors
+    /// All snapshot slots are taken.
+    #[inline]
+    pub(crate) fn open(
+        &self,
+        table: &TxnTable,
+        thread: SlotNo,
+        xid: Xid,
+        horizon: Horizon,
+    ) -> Result<Opened, TxnError> {
+        let position = self.kept_head(); // K3
+        let Some((slot, bound)) = self.open_slot(usize::from(thread.0)) else {
+            return Err(TxnError::TooManySnapshots { slots: self.snapshots.len() as u32 });
         };
-        let entry = &store.snapshots[slot];
+        sync::yield_point("snapshot: bound published");
+        let entry = &self.snapshots[slot];
         entry.xid.store(xid.0, Relaxed); // Figures to print, as the next two.
         entry.thread.store(u64::from(thread.0), Relaxed);
         entry.opened_ns.store(sync::rough_now_ns(), Relaxed);
-        let tail = || store.log.tail().0;
-        if horizon == Horizon::Marks {
-            entry.horizon.store(registry::TAKING, SeqCst);
-        }
-        let position = store.kept_head(); // K3
-        entry.position.store(position, SeqCst);
-        let bound = registry::publish_bound(entry, tail);
-        sync::yield_point("snapshot: bound published");
+        entry.position.store(position, Release); // Q5
         // V5: between the two looks at the tail.
         let horizon = match horizon {
             Horizon::None => 0,
             Horizon::Marks => table.first_lsn_low().map_or(bound, |low| low.0.min(bound)),
         };
-        let lsn = registry::take_snapshot(entry, tail);
-        if horizon != 0 {
-            entry.horizon.store(horizon, SeqCst);
-            let settled = &store.state[0].settled;
+        let lsn = registry::take_snapshot(entry, bound, || self.log.tail().0);
+        if horizon == 0 {
+            entry.horizon.store(registry::NO_HORIZON, Release);
+        } else {
+            entry.horizon.store(horizon, Release);
+            let settled = &self.state.settled;
             // Ours is one of those looked at: they cannot raise it above that.
             if settled.load(SeqCst) < horizon {
-                let all = store.used_snapshots().iter().map(|slot| slot.horizon.load(SeqCst));
-                let low = all.filter(|&lsn| lsn != 0).min().unwrap_or(0);
-                // While an older one is open, nothing changes, and the line stays the readers'.
-                if low > settled.load(SeqCst) {
-                    settled.fetch_max(low, SeqCst);
-                }
+                self.raise_settled();
             }
         }
-        store.link_all_staged(); // Z1
-        Ok(View { store: store.clone(), slot, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon), position } })
+        self.link_all_staged(); // Z1
+        Ok(Opened { slot: slot as u32, at: At { lsn: Lsn(lsn), horizon: Lsn(horizon), position } })
+    }
+
+    /// Raises `settled` to the lowest horizon of all snapshots that are open, if none is being taken (V6).
+    fn raise_settled(&self) {
+        let settled = &self.state.settled;
+        let low = registry::lowest(registry::NO_HORIZON, self.used_snapshots().iter(), |slot| &slot.horizon);
+        // While an older one is open, nothing changes, and the line stays the readers'.
+        if low != registry::NO_HORIZON && low > settled.load(SeqCst) {
+            settled.fetch_max(low, SeqCst);
+        }
+    }
+
+    /// Closes a snapshot.
+    #[inline]
+    pub(crate) fn close(&self, opened: Opened) {
+        registry::close(&self.snapshots[opened.slot as usize]);
+        if self.has_spilled() {
+            self.close_among_spilled();
+        }
+    }
+
+    #[cold]
+    fn close_among_spilled(&self) {
+        registry::order_close();
+        self.reclaim_spilled(self.oldest_snapshot().0);
     }
 
     /// The slots that are in use, and perhaps others.
     #[inline]
     pub(super) fn used_snapshots(&self) -> &[SnapshotSlot] {
-        let used = self.state[0].slots_used.load(SeqCst) as usize;
+        let used = self.state.slots_used.load(SeqCst) as usize;
         &self.snapshots[..used.min(self.snapshots.len())]
     }
 
@@ -146,16 +177,16 @@ impl VersionStore {
     /// Looks whether the slots with the highest numbers are in use still, so that writers need not look at what is not.
     /// Forgets spilled writers that nobody needs. To be called now and then.
     ///
-    /// Each of these slots is taken while the number of those in use sinks below its own. Who takes it next sees that,
-    /// and raises the number again before it publishes its bound (`used.rs`).
+    /// Each of these slots is held while the number of those in use sinks below its own. Who takes it next sees that,
+    /// and raises the number again before it takes its LSN (`used.rs`).
     pub fn lower_used(&self) {
         // Who has closed the last snapshot may have looked before the writer was spilled, and be seen after its commit.
         self.reclaim_spilled(self.oldest_snapshot().0);
-        let slots_used = &self.state[0].slots_used;
+        let slots_used = &self.state.slots_used;
         let held = || sync::yield_point("snapshots: slot held");
         let lowered = || sync::yield_point("snapshots: slots lowered");
         while let Some(last) = slots_used.load(SeqCst).checked_sub(1) {
-            if !used::lower_below(slots_used, last, &self.snapshots[last as usize].taken, held, lowered) {
+            if !used::lower_below(slots_used, last, &self.snapshots[last as usize], held, lowered) {
                 return; // It is in use, or the number was raised: others come.
             }
         }
@@ -164,32 +195,35 @@ impl VersionStore {
     /// Looks no further for staged images than there are slots in use, when the slot of writer `no` is free and held
     /// ([`TxnTable::lower_used`]): it has staged none.
     pub(crate) fn lower_writers(&self, no: u32) {
-        let (used, no) = (&self.state[0].writers_used, u64::from(no));
+        let (used, no) = (&self.state.writers_used, u64::from(no));
         let _ = used.compare_exchange(no + 1, no, SeqCst, Relaxed);
     }
 
-    /// A free slot, from the thread's own number on: two threads that take turns in one slot would wait for each other.
+    /// Takes a free slot, from the thread's own number on: two threads that take turns in one slot would wait for each
+    /// other. Returns it and the bound that it has published there.
     #[inline]
-    fn open_slot(&self, hint: usize) -> Option<usize> {
-        if hint < self.snapshots.len() && self.try_open(hint) {
-            return Some(hint); // The usual case.
+    fn open_slot(&self, hint: usize) -> Option<(usize, u64)> {
+        if hint < self.snapshots.len()
+            && let Some(bound) = self.try_open(hint)
+        {
+            return Some((hint, bound)); // The usual case.
         }
         self.open_any_slot(hint)
     }
 
     #[cold]
     #[inline(never)]
-    fn open_any_slot(&self, hint: usize) -> Option<usize> {
+    fn open_any_slot(&self, hint: usize) -> Option<(usize, u64)> {
         let count = self.snapshots.len();
         let start = hint % count;
         let mut round = 0;
         loop {
-            if let Some(no) = (start..count).chain(0..start).find(|&no| self.try_open(no)) {
-                return Some(no);
+            let mut all = (start..count).chain(0..start);
+            if let Some(taken) = all.find_map(|no| Some((no, self.try_open(no)?))) {
+                return Some(taken);
             }
             // The one that `lower_used` holds, or has held, may be the only one that is free.
-            let may_be_had = |slot: &SnapshotSlot| matches!(slot.taken.load(Acquire), used::FREE | used::LOWERING);
-            if !self.snapshots.iter().any(may_be_had) {
+            if !self.snapshots.iter().any(SnapshotSlot::may_be_had) {
                 return None;
             }
             self.pause(round);
@@ -198,12 +232,10 @@ impl VersionStore {
     }
 
     #[inline]
-    fn try_open(&self, no: usize) -> bool {
-        let is_ours = used::take(&self.snapshots[no].taken, registry::OPEN);
-        if is_ours {
-            used::count(&self.state[0].slots_used, no as u64);
-        }
-        is_ours
+    fn try_open(&self, no: usize) -> Option<u64> {
+        let bound = self.log.tail().0;
+        let slots_used = &self.state.slots_used;
+        registry::take_with_bound(&self.snapshots[no], no as u64, slots_used, bound).then_some(bound)
     }
 
     /// Pages with changes below this LSN only hold nothing that a snapshot with a horizon, open now or later, does not
@@ -211,7 +243,7 @@ impl VersionStore {
     #[inline]
     #[must_use]
     pub fn settled(&self) -> Lsn {
-        Lsn(self.state[0].settled.load(SeqCst))
+        Lsn(self.state.settled.load(SeqCst))
     }
 
     /// Refuses a snapshot that may miss images (V4). To be asked before a look and after it.
@@ -220,7 +252,7 @@ impl VersionStore {
     /// [`TxnError::SnapshotTooOld`].
     #[inline]
     pub fn check(&self, at: At) -> Result<(), TxnError> {
-        let state = &self.state[0];
+        let state = &*self.state;
         let floor = state.floor.load(SeqCst);
         if floor > at.lsn.0 {
             return Err(TxnError::SnapshotTooOld { snapshot: at.lsn, floor: Lsn(floor) });
@@ -239,23 +271,23 @@ impl VersionStore {
     /// own.
     #[must_use]
     pub fn open_snapshots(&self) -> Vec<Lsn> {
-        let all = self.used_snapshots().iter().map(|slot| slot.lsn.load(SeqCst));
-        all.filter(|lsn| *lsn != 0).map(Lsn).collect()
+        self.used_snapshots().iter().filter_map(SnapshotSlot::open_lsn).map(Lsn).collect()
     }
 
     /// The open snapshots, oldest first: they hold back images, deferred frees and the log.
     #[must_use]
     pub fn pins(&self) -> Vec<SnapshotPin> {
         let now = sync::now_ns();
-        let pin = |slot: &SnapshotSlot| SnapshotPin {
-            lsn: Lsn(slot.lsn.load(SeqCst)),
-            xid: Xid(slot.xid.load(Relaxed)),
-            thread: slot.thread.load(Relaxed) as u32,
-            age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
-            held_bytes: self.kept_bytes_from(slot.position.load(SeqCst)),
+        let pin = |slot: &SnapshotSlot| {
+            Some(SnapshotPin {
+                lsn: Lsn(slot.open_lsn()?),
+                xid: Xid(slot.xid.load(Relaxed)),
+                thread: slot.thread.load(Relaxed) as u32,
+                age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
+                held_bytes: self.kept_bytes_from(slot.position.load(SeqCst)),
+            })
         };
-        let mut pins: Vec<SnapshotPin> =
-            self.used_snapshots().iter().filter(|slot| slot.lsn.load(SeqCst) != 0).map(pin).collect();
+        let mut pins: Vec<SnapshotPin> = self.used_snapshots().iter().filter_map(pin).collect();
         pins.sort_by_key(|pin| pin.lsn);
         pins
     }
