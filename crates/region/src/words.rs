@@ -429,12 +429,12 @@ impl<'a> WordsMut<'a> {
     #[inline]
     pub fn put_u64(&mut self, off: usize, value: u64) {
         self.assert_inside(off, 8);
-        let (index, from_byte) = (off / 8, off % 8);
-        if from_byte == 0 {
+        let (index, bits) = (off / 8, off % 8 * 8);
+        if bits == 0 {
             store(&self.words[index], value);
-        } else {
-            self.put_part(index, from_byte, 8 - from_byte, value);
-            self.put_part(index + 1, 0, from_byte, value >> ((8 - from_byte) * 8));
+        } else if let [low, high] = &self.words[index..index + 2] {
+            store(low, load(low) & ((1 << bits) - 1) | value << bits);
+            store(high, load(high) >> bits << bits | value >> (64 - bits));
         }
     }
 

@@ -399,7 +399,7 @@ pub fn plan_insert<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Pl
 }
 
 /// Where such a record goes in a node that has room for it as it is, and how many bytes of its key the prefix has.
-#[inline]
+#[inline(always)]
 fn plan_in_place<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Option<(usize, usize)> {
     let (count, prefix_len) = (node.count(), node.prefix_len());
     if count <= node.first() || !has_prefix(node, key) {
@@ -621,7 +621,9 @@ fn put_front(page: &mut PageMut<'_>, at: usize, header: u16, key: &[u8]) {
     let word = |begin: u64| u64::from(header) | begin << (8 * RECORD_HEADER_BYTES);
     if let Some((begin, rest)) = key.split_at_checked(IN_WORD) {
         page.put_u64(at, word(short_word(begin)));
-        if !rest.is_empty() {
+        if rest.len() < 8 {
+            page.put_short(at + 8, rest.len(), short_word(rest));
+        } else {
             page.put(at + 8, rest);
         }
     } else {
