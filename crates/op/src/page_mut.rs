@@ -91,6 +91,13 @@ impl<'a> PageMut<'a> {
         self.words.put_u64(off, value);
     }
 
+    /// Puts the low `count` bytes of `value`, fewer than eight.
+    #[inline]
+    pub fn put_short(&mut self, off: usize, count: usize, value: u64) {
+        self.assert_behind_header(off);
+        self.words.put_low(off, count, value);
+    }
+
     /// Moves the `len` bytes at `from` to `to`. The two places may overlap.
     #[inline]
     pub fn shift(&mut self, from: usize, to: usize, len: usize) {

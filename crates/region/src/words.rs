@@ -35,7 +35,7 @@ const fn low_mask(count: usize) -> u64 {
 
 /// Up to seven bytes as the low end of a word.
 #[inline(always)]
-fn load_short(bytes: &[u8]) -> u64 {
+pub fn short_word(bytes: &[u8]) -> u64 {
     let n = bytes.len();
     if n >= 4 {
         let low = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]) as u64;
@@ -87,6 +87,21 @@ fn copy_words(words: &[AtomicU64], to: &mut [Chunk]) {
     }
     for (chunk, word) in rest.iter_mut().zip(word_rest) {
         write(chunk, load(word));
+    }
+}
+
+/// Puts chunks into as many words, four at a time.
+#[inline(always)]
+fn store_chunks(words: &[AtomicU64], chunks: &[[u8; 8]]) {
+    let (fours, rest) = chunks.as_chunks::<4>();
+    let (word_fours, word_rest) = words.as_chunks::<4>();
+    for (words, four) in word_fours.iter().zip(fours) {
+        for (word, chunk) in words.iter().zip(four) {
+            store(word, u64::from_le_bytes(*chunk));
+        }
+    }
+    for (word, chunk) in word_rest.iter().zip(rest) {
+        store(word, u64::from_le_bytes(*chunk));
     }
 }
 
@@ -185,7 +200,9 @@ impl<'a> Words<'a> {
     pub fn copy_to(&self, off: usize, out: &mut [u8]) {
         let have = self.len_bytes().saturating_sub(off).min(out.len());
         let (out, past) = out.split_at_mut(have);
-        past.fill(0);
+        if !past.is_empty() {
+            past.fill(0);
+        }
         // SAFETY: a byte may be where a byte may be that was never written, and `copy_inside` writes all of them.
         self.copy_inside(off, unsafe { &mut *(std::ptr::from_mut(out) as *mut [MaybeUninit<u8>]) });
     }
@@ -254,7 +271,7 @@ impl<'a> Words<'a> {
         }
         let tail = chunks.remainder();
         if !tail.is_empty() {
-            let (mine, theirs) = (self.u64(at) & low_mask(tail.len()), load_short(tail));
+            let (mine, theirs) = (self.u64(at) & low_mask(tail.len()), short_word(tail));
             if mine != theirs {
                 return mine.swap_bytes().cmp(&theirs.swap_bytes());
             }
@@ -284,7 +301,7 @@ impl<'a> Words<'a> {
             })
         };
         let tail_at = off + chunks.len() * 8;
-        is_equal && (tail.is_empty() || self.u64(tail_at) & low_mask(tail.len()) == load_short(tail))
+        is_equal && (tail.is_empty() || self.u64(tail_at) & low_mask(tail.len()) == short_word(tail))
     }
 
     /// Copies all words into a private page, as many as both have.
@@ -369,18 +386,22 @@ impl<'a> WordsMut<'a> {
         let head = (off.wrapping_neg() % 8).min(bytes.len());
         let (head_bytes, rest) = bytes.split_at(head);
         if head > 0 {
-            self.put_part(off / 8, off % 8, head, load_short(head_bytes));
+            self.put_part(off / 8, off % 8, head, short_word(head_bytes));
         }
         let first = (off + head) / 8;
-        let whole = rest.len() / 8;
-        let chunks = rest.chunks_exact(8);
-        let tail = chunks.remainder();
-        for (word, chunk) in self.words[first..first + whole].iter().zip(chunks) {
-            store(word, load_chunk(chunk));
-        }
+        let (chunks, tail) = rest.as_chunks();
+        store_chunks(&self.words[first..first + chunks.len()], chunks);
         if !tail.is_empty() {
-            self.put_part(first + whole, 0, tail.len(), load_short(tail));
+            self.put_part(first + chunks.len(), 0, tail.len(), short_word(tail));
         }
+    }
+
+    /// Puts the low `count` bytes of `value`, fewer than eight.
+    #[inline]
+    pub fn put_low(&mut self, off: usize, count: usize, value: u64) {
+        assert!(count < 8, "{count} bytes of a word");
+        self.assert_inside(off, count);
+        self.put_short(off, count, value);
     }
 
     /// Puts one byte.
@@ -408,12 +429,12 @@ impl<'a> WordsMut<'a> {
     #[inline]
     pub fn put_u64(&mut self, off: usize, value: u64) {
         self.assert_inside(off, 8);
-        let (index, from_byte) = (off / 8, off % 8);
-        if from_byte == 0 {
+        let (index, bits) = (off / 8, off % 8 * 8);
+        if bits == 0 {
             store(&self.words[index], value);
-        } else {
-            self.put_part(index, from_byte, 8 - from_byte, value);
-            self.put_part(index + 1, 0, from_byte, value >> ((8 - from_byte) * 8));
+        } else if let [low, high] = &self.words[index..index + 2] {
+            store(low, load(low) & ((1 << bits) - 1) | value << bits);
+            store(high, load(high) >> bits << bits | value >> (64 - bits));
         }
     }
 
@@ -463,8 +484,9 @@ impl<'a> WordsMut<'a> {
         let head = len % 8;
         let (source, target, bits) = ((from + head) / 8, (to + head) / 8, (from + head) % 8 * 8);
         if bits == 0 {
-            for i in (0..whole).rev() {
-                store(&self.words[target + i], load(&self.words[source + i]));
+            let (from, to) = (&self.words[source..source + whole], &self.words[target..target + whole]);
+            for (to, from) in to.iter().zip(from).rev() {
+                store(to, load(from));
             }
         } else if whole > 0 {
             // The word carried over was read before anything at or below it was written.

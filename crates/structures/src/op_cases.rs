@@ -33,8 +33,7 @@ fn every_operation_keeps_the_rules_of_operations() {
     let values: Vec<Vec<u8>> = (0..20u8).map(|n| vec![n; 30 + usize::from(n)]).collect();
     let keys: Vec<Vec<u8>> = (0..20u8).map(|n| format!("key-{n:03}").into_bytes()).collect();
     let entries = |to: usize| {
-        let entry =
-            |n: usize| Entry { prefix: &[], suffix: &keys[n], header: values[n].len() as u16, value: &values[n] };
+        let entry = |n: usize| Entry::new(&keys[n], values[n].len() as u16, &values[n]);
         (0..to).map(entry).collect::<Vec<_>>()
     };
     let format = |to: usize| {
@@ -44,7 +43,7 @@ fn every_operation_keeps_the_rules_of_operations() {
     let delete = write_place(place(3, &keys[3])).into_vec();
     let with_ghost = page(&ops, &[(OP_NODE_FORMAT, format(20)), (OP_NODE_DELETE, delete.clone())]);
     let child = child_value(PageId(50));
-    let children = vec![Entry { prefix: &[], suffix: &[], header: 6, value: &child }];
+    let children = vec![Entry::new(&[], 6, &child)];
     let inner = page(
         &ops,
         &[(

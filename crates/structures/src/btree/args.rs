@@ -69,6 +69,9 @@ impl Writer {
     /// An entry, and of its key what comes after the first `skip` bytes.
     #[inline]
     fn entry(self, entry: &Entry<'_>, skip: usize) -> Writer {
+        if let Some(image) = entry.image(skip) {
+            return self.u16(entry.suffix.len()).bytes(image);
+        }
         let (a, b) = entry.after(skip);
         self.u16(a.len() + b.len()).u16(usize::from(entry.header)).bytes(a).bytes(b).bytes(entry.value)
     }
@@ -309,10 +312,11 @@ impl<'a> FormatArgs<'a> {
         let (low, high, prefix) = (args.bytes(low_len)?, args.bytes(high_len)?, args.bytes(prefix_len)?);
         let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for slot in 0..count {
-            let (key_len, header) = (args.size()?, args.u16()?);
-            let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);
+            let (key_len, record) = (args.size()?, args.0);
+            let header = args.u16()?;
+            let (_, area) = (args.bytes(key_len)?, args.area(header)?);
             let prefix = if level > 0 && slot == 0 { &[][..] } else { prefix };
-            entries.push(Entry { prefix, suffix, header, value });
+            entries.push(Entry::of_record(prefix, record, key_len, area.len()));
         }
         args.end(FormatArgs { root, level, link, low, high, entries })
     }
@@ -423,9 +427,10 @@ impl<'a> TakeArgs<'a> {
         let (high, prefix) = (args.bytes(high_len)?, args.bytes(prefix_len)?);
         let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for _ in 0..count {
-            let (key_len, header) = (args.size()?, args.u16()?);
-            let (suffix, value) = (args.bytes(key_len)?, args.area(header)?);
-            entries.push(Entry { prefix, suffix, header, value });
+            let (key_len, record) = (args.size()?, args.0);
+            let header = args.u16()?;
+            let (_, area) = (args.bytes(key_len)?, args.area(header)?);
+            entries.push(Entry::of_record(prefix, record, key_len, area.len()));
         }
         args.end(TakeArgs { link, high, entries })
     }

@@ -164,12 +164,7 @@ impl Loader {
     }
 
     fn entries(&self) -> Vec<Entry<'_>> {
-        let entry = |&record: &Pending| Entry {
-            prefix: &[],
-            suffix: self.key(record),
-            header: record.value_len as u16,
-            value: self.value(record),
-        };
+        let entry = |&record: &Pending| Entry::new(self.key(record), record.value_len as u16, self.value(record));
         self.records.iter().map(entry).collect()
     }
 
@@ -188,7 +183,7 @@ impl Loader {
         let none = PageId(0);
         let leaf = FormatArgs { root: tree.root, level: 0, link: none, low: &[], high: &[], entries: self.entries() };
         let child = child_value(run.first);
-        let entries = vec![Entry { prefix: &[], suffix: &[], header: CHILD_BYTES as u16, value: &child }];
+        let entries = vec![Entry::new(&[], CHILD_BYTES as u16, &child)];
         let above = FormatArgs { root: tree.root, level: 1, link: none, low: &[], high: &[], entries };
         let (leaf, above) = (leaf.write(), above.write());
         let parts: [(usize, OpId, &[u8]); 3] =

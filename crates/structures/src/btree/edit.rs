@@ -13,7 +13,7 @@ use std::cmp::Ordering;
 
 use ledgerstone_op::{PageMut, Unfit};
 use ledgerstone_page::PageId;
-use ledgerstone_region::Words;
+use ledgerstone_region::{Words, short_word};
 
 use super::bytes::{Bytes, clamped};
 use super::node::{
@@ -46,9 +46,50 @@ pub struct Entry<'a> {
     pub header: u16,
     /// The value, and its pad.
     pub value: &'a [u8],
+    /// Header, suffix and value, if they lie together as a record does; else nothing.
+    image: &'a [u8],
 }
 
-impl Entry<'_> {
+impl<'a> Entry<'a> {
+    /// A record whose key is not in parts.
+    #[must_use]
+    pub fn new(key: &'a [u8], header: u16, value: &'a [u8]) -> Entry<'a> {
+        Entry { prefix: &[], suffix: key, header, value, image: &[] }
+    }
+
+    /// The record whose bytes `bytes` begin with, behind a prefix. What there is not is left out.
+    #[inline]
+    pub(super) fn of_record(prefix: &'a [u8], bytes: &'a [u8], key_len: usize, area: usize) -> Entry<'a> {
+        let header = bytes.u16(0);
+        let image = bytes.get(..RECORD_HEADER_BYTES + key_len + area).unwrap_or_default();
+        let (suffix, value) = match image.get(RECORD_HEADER_BYTES..) {
+            Some(rest) => rest.split_at(key_len),
+            None => {
+                let rest = clamped(bytes, RECORD_HEADER_BYTES, key_len + area);
+                rest.split_at(key_len.min(rest.len()))
+            }
+        };
+        Entry { prefix, suffix, header, value, image }
+    }
+
+    /// The same record under another key.
+    #[must_use]
+    pub fn under(&self, key: &'a [u8]) -> Entry<'a> {
+        Entry::new(key, self.header, self.value)
+    }
+
+    /// Another record under the same key.
+    #[must_use]
+    pub fn with(&self, header: u16, value: &'a [u8]) -> Entry<'a> {
+        Entry { header, value, image: &[], ..*self }
+    }
+
+    /// Its record as it lies, behind a prefix of this length.
+    #[inline]
+    pub(super) fn image(&self, prefix_len: usize) -> Option<&'a [u8]> {
+        (self.prefix.len() == prefix_len && !self.image.is_empty()).then_some(self.image)
+    }
+
     /// Bytes of the key.
     #[must_use]
     pub fn key_len(&self) -> usize {
@@ -96,24 +137,30 @@ impl Entry<'_> {
 /// The records of a node's private copy, in order.
 #[must_use]
 pub fn entries_of<'a>(node: &Node<&'a [u8]>) -> Vec<Entry<'a>> {
-    let bytes = node.bytes();
-    (0..node.count())
-        .map(|slot| {
-            let record = node.record(slot);
-            let (prefix, suffix): (&[u8], &[u8]) = if slot < node.first() {
-                (&[], &[])
-            } else {
-                (clamped(bytes, node.prefix_at(), node.prefix_len()), clamped(bytes, record.key_at(), record.key_len))
-            };
-            Entry { prefix, suffix, header: record.header, value: clamped(bytes, record.value_at(), record.area()) }
-        })
-        .collect()
+    let (bytes, first) = (node.bytes(), node.first());
+    let prefix = clamped(bytes, node.prefix_at(), node.prefix_len());
+    let entry = |slot| {
+        let record = node.record(slot);
+        let from = bytes.get(record.at..).unwrap_or_default();
+        let entry = Entry::of_record(prefix, from, record.key_len, record.area());
+        if slot < first { entry.under(&[]) } else { entry }
+    };
+    let mut entries = Vec::with_capacity(node.count() + 1);
+    entries.extend((0..node.count()).map(entry));
+    entries
 }
 
 /// How many bytes two strings begin with alike.
 #[must_use]
 pub fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// As [`separator_between`], of the keys of two entries.
+pub(super) fn separator_of(left: &Entry<'_>, right: &Entry<'_>) -> Vec<u8> {
+    let shared = left.common_with(right);
+    let (a, b) = right.beginning((shared + 1).min(right.key_len()));
+    [a, b].concat()
 }
 
 /// The shortest string above `left` and not above `right`: what tells two leaves apart.
@@ -163,8 +210,18 @@ impl Shape {
     }
 
     fn size_with(&self, prefix_len: usize, own: bool) -> usize {
-        let front = FENCES_AT + round_up(self.low_len + self.high_len + if own { prefix_len } else { 0 });
+        let front = self.front_with(prefix_len, own);
         front + self.count * SLOT_BYTES + self.body.saturating_sub(self.keyed * prefix_len)
+    }
+
+    /// Bytes before the slots.
+    fn front_with(&self, prefix_len: usize, own: bool) -> usize {
+        FENCES_AT + round_up(self.low_len + self.high_len + if own { prefix_len } else { 0 })
+    }
+
+    fn slots_at(&self) -> usize {
+        let (len, own) = self.prefix();
+        self.front_with(len, own)
     }
 
     fn size(&self) -> usize {
@@ -178,7 +235,7 @@ fn shape_of(level: u8, low: &[u8], high: &[u8], entries: &[Entry<'_>]) -> Shape 
     let (shared, shared_with_low) = match (entries.get(first), entries.last()) {
         (Some(a), Some(b)) => {
             let shared = a.common_with(b);
-            (shared, shared.min(a.common_with(&Entry { suffix: low, prefix: &[], ..*a })))
+            (shared, shared.min(a.common_with(&a.under(low))))
         }
         _ => (0, 0),
     };
@@ -236,56 +293,88 @@ pub fn build(
     }
     let (prefix_len, own) = shape.prefix();
     let first = usize::from(level > 0);
-    let slots_at = FENCES_AT + round_up(low.len() + high.len() + if own { prefix_len } else { 0 });
-    let mut page = PageScratch::new(page_bytes);
-    let mut fences = FENCES_AT;
-    let mut put_fence = |bytes: &[u8]| {
-        page[fences..fences + bytes.len()].copy_from_slice(bytes);
-        fences += bytes.len();
+    let prefix = match entries.get(first) {
+        Some(entry) if own => entry.beginning(prefix_len),
+        _ => (&[][..], &[][..]),
     };
-    put_fence(low);
-    put_fence(high);
-    if own {
-        let (a, b) = entries[first].beginning(prefix_len);
-        put_fence(a);
-        put_fence(b);
-    }
-    page[fences..slots_at].fill(0);
-    let mut start = page_bytes;
-    let mut ghosts = 0u16;
+    let mut building = Building::new(page_bytes, low, high, prefix, &shape);
     for (slot, entry) in entries.iter().enumerate() {
         let (a, b): (&[u8], &[u8]) = if slot < first { (&[], &[]) } else { entry.after(prefix_len) };
         let key_len = a.len() + b.len();
-        let record = &mut page[..start];
-        let (record, value) = record.split_at_mut(start - entry.value.len());
-        value.copy_from_slice(entry.value);
-        let record_start = record.len() - RECORD_HEADER_BYTES - key_len;
-        let (header, key) = record[record_start..].split_at_mut(RECORD_HEADER_BYTES);
-        header.copy_from_slice(&entry.header.to_le_bytes());
-        if a.is_empty() {
-            key.copy_from_slice(b);
+        let record = building.record(RECORD_HEADER_BYTES + key_len + entry.value.len())?;
+        if let Some(image) = entry.image(prefix_len)
+            && slot >= first
+        {
+            record.copy_from_slice(image);
         } else {
+            let (header, rest) = record.split_at_mut(RECORD_HEADER_BYTES);
+            header.copy_from_slice(&entry.header.to_le_bytes());
+            let (key, value) = rest.split_at_mut(key_len);
             let (to_a, to_b) = key.split_at_mut(a.len());
             to_a.copy_from_slice(a);
             to_b.copy_from_slice(b);
+            value.copy_from_slice(entry.value);
         }
-        let word = slot_word(head_of(key), record_start, key_len);
-        start = record_start;
-        let at = slots_at + slot * SLOT_BYTES;
-        page[at..at + SLOT_BYTES].copy_from_slice(&word.to_le_bytes());
-        ghosts += u16::from(entry.header & GHOST != 0);
+        let head = head_of(&record[RECORD_HEADER_BYTES..][..key_len]);
+        building.slot(slot, head, key_len, entry.header);
     }
-    let mut field = |at: usize, value: usize| page[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
-    field(COUNT_AT, entries.len());
-    field(RECORDS_START_AT, start);
-    field(GARBAGE_AT, 0);
-    field(GHOSTS_AT, usize::from(ghosts));
-    field(LOW_LEN_AT, low.len());
-    field(HIGH_LEN_AT, high.len());
-    field(PREFIX_LEN_AT, prefix_len | if own { usize::from(OWN_PREFIX) } else { 0 });
-    field(SLOTS_AT_AT, slots_at);
-    page[LINK_AT..LINK_AT + 8].copy_from_slice(&link.0.to_le_bytes());
-    Some(Built { page, slots_end: slots_at + entries.len() * SLOT_BYTES, records_start: start })
+    Some(building.done(link, &shape))
+}
+
+/// A node on its way: its front is there, and records and slots come one by one.
+struct Building {
+    page: PageScratch,
+    slots_at: usize,
+    slots_end: usize,
+    start: usize,
+    ghosts: usize,
+}
+
+impl Building {
+    /// The front has room in the page.
+    fn new(page_bytes: usize, low: &[u8], high: &[u8], own_prefix: (&[u8], &[u8]), shape: &Shape) -> Building {
+        let mut page = PageScratch::new(page_bytes);
+        let mut at = FENCES_AT;
+        for bytes in [low, high, own_prefix.0, own_prefix.1] {
+            page[at..at + bytes.len()].copy_from_slice(bytes);
+            at += bytes.len();
+        }
+        let slots_at = shape.slots_at();
+        page[at..slots_at].fill(0);
+        let slots_end = slots_at + shape.count * SLOT_BYTES;
+        Building { page, slots_at, slots_end, start: page_bytes, ghosts: 0 }
+    }
+
+    /// Room for the next record, if there is any.
+    #[inline]
+    fn record(&mut self, bytes: usize) -> Option<&mut [u8]> {
+        let end = self.start;
+        self.start = end.checked_sub(bytes).filter(|&start| start >= self.slots_end)?;
+        Some(&mut self.page[self.start..end])
+    }
+
+    /// The slot of the record that was put last.
+    #[inline]
+    fn slot(&mut self, slot: usize, head: u32, key_len: usize, header: u16) {
+        let at = self.slots_at + slot * SLOT_BYTES;
+        self.page[at..at + SLOT_BYTES].copy_from_slice(&slot_word(head, self.start, key_len).to_le_bytes());
+        self.ghosts += usize::from(header & GHOST != 0);
+    }
+
+    fn done(mut self, link: PageId, shape: &Shape) -> Built {
+        let (prefix_len, own) = shape.prefix();
+        let mut field = |at: usize, value: usize| self.page[at..at + 2].copy_from_slice(&(value as u16).to_le_bytes());
+        field(COUNT_AT, shape.count);
+        field(RECORDS_START_AT, self.start);
+        field(GARBAGE_AT, 0);
+        field(GHOSTS_AT, self.ghosts);
+        field(LOW_LEN_AT, shape.low_len);
+        field(HIGH_LEN_AT, shape.high_len);
+        field(PREFIX_LEN_AT, prefix_len | if own { usize::from(OWN_PREFIX) } else { 0 });
+        field(SLOTS_AT_AT, self.slots_at);
+        self.page[LINK_AT..LINK_AT + 8].copy_from_slice(&link.0.to_le_bytes());
+        Built { page: self.page, slots_end: self.slots_end, records_start: self.start }
+    }
 }
 
 /// The word with the four counts of a node.
@@ -301,16 +390,30 @@ fn slot_word(head: u32, at: usize, key_len: usize) -> u64 {
 
 /// Whether a record with this key and a value of `value_len` bytes fits.
 #[must_use]
+#[inline]
 pub fn plan_insert<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Plan {
-    let keyed = node.count().saturating_sub(node.first());
-    let fast = keyed > 0 && has_prefix(node, key);
-    if fast {
-        let need = SLOT_BYTES + RECORD_HEADER_BYTES + key.len() - node.prefix_len() + value_len;
-        if node.gap_bytes() >= need {
-            return Plan::InPlace;
-        }
-        // Most often a full node is full whatever its prefix would be.
+    if plan_in_place(node, key, value_len).is_some() {
+        return Plan::InPlace;
     }
+    plan_anew(node, key, value_len)
+}
+
+/// Where such a record goes in a node that has room for it as it is, and how many bytes of its key the prefix has.
+#[inline(always)]
+fn plan_in_place<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Option<(usize, usize)> {
+    let (count, prefix_len) = (node.count(), node.prefix_len());
+    if count <= node.first() || !has_prefix(node, key) {
+        return None;
+    }
+    let bytes = RECORD_HEADER_BYTES + key.len() - prefix_len + value_len;
+    let at = node.records_start().checked_sub(bytes)?;
+    (at >= node.slots_at() + (count + 1) * SLOT_BYTES).then_some((at, prefix_len))
+}
+
+/// The same for a node that has to be built anew for it. Most often a full one is full whatever its prefix would be.
+#[inline(never)]
+fn plan_anew<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Plan {
+    let keyed = node.count().saturating_sub(node.first());
     let mut shape = present_shape(node);
     shape.count += 1;
     shape.keyed += 1;
@@ -319,7 +422,7 @@ pub fn plan_insert<B: Bytes>(node: &Node<B>, key: &[u8], value_len: usize) -> Pl
     (shape.shared, shape.shared_with_low) = if keyed == 0 {
         (key.len(), common_with_low(node, key))
     } else {
-        with_ends(node, |first, last| {
+        with_ends(node, node.last_slot(), |first, last| {
             let shared = common(first, last).min(common(first, key)).min(common(last, key));
             (shared, common_with_low(node, &first[..shared]))
         })
@@ -339,7 +442,7 @@ pub fn plan_replace<B: Bytes>(node: &Node<B>, slot: usize, value_len: usize) -> 
     }
     let mut shape = present_shape(node);
     shape.body = (shape.body + value_len).saturating_sub(record.area());
-    share_ends(&mut shape, node);
+    share_ends(&mut shape, node, node.last_slot());
     if shape.size() <= node.page_bytes() { Plan::Rebuild } else { Plan::Full }
 }
 
@@ -381,22 +484,22 @@ pub fn fits_alone(page_bytes: usize, low: &[u8], key: &[u8], value_len: usize) -
 fn fenced_shape<B: Bytes>(node: &Node<B>, high: &[u8]) -> Shape {
     let mut shape = Shape { high_len: high.len(), ..present_shape(node) };
     if shape.keyed > 0 {
-        share_ends(&mut shape, node);
+        share_ends(&mut shape, node, node.last_slot());
     }
     shape
 }
 
-/// The keys share what the first and the last of a node share.
-fn share_ends<B: Bytes>(shape: &mut Shape, node: &Node<B>) {
-    (shape.shared, shape.shared_with_low) = with_ends(node, |first, last| {
+/// The keys up to slot `last` share what the first and the last of them share.
+fn share_ends<B: Bytes>(shape: &mut Shape, node: &Node<B>, last: usize) {
+    (shape.shared, shape.shared_with_low) = with_ends(node, last, |first, last| {
         let shared = common(first, last);
         (shared, common_with_low(node, &first[..shared]))
     });
 }
 
-/// Calls `f` with the first key and the last.
-fn with_ends<B: Bytes, T>(node: &Node<B>, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
-    with_key(node, node.first(), |first| with_key(node, node.last_slot(), |last| f(first, last)))
+/// Calls `f` with the first key and that of slot `last`.
+fn with_ends<B: Bytes, T>(node: &Node<B>, last: usize, f: impl FnOnce(&[u8], &[u8]) -> T) -> T {
+    with_key(node, node.first(), |first| with_key(node, last, |last| f(first, last)))
 }
 
 /// How many bytes `key` and the low fence begin with alike.
@@ -405,8 +508,19 @@ fn common_with_low<B: Bytes>(node: &Node<B>, key: &[u8]) -> usize {
     (0..key.len().min(node.low_len())).take_while(is_same).count()
 }
 
+/// A prefix of up to so many bytes is compared as one word.
+const PREFIX_BYTES_QUICK: usize = 8;
+
+#[inline]
 fn has_prefix<B: Bytes>(node: &Node<B>, key: &[u8]) -> bool {
     let len = node.prefix_len();
+    if len <= PREFIX_BYTES_QUICK
+        && let Some(begin) = key.first_chunk()
+    {
+        // Half of the bits behind the prefix: to shift by all 64 of a word at once is not defined.
+        let half = u64::BITS / 2 - 4 * len as u32;
+        return (node.prefix_word() ^ u64::from_le_bytes(*begin)) << half << half == 0;
+    }
     key.len() >= len && node.bytes().compare(node.prefix_at(), len, &key[..len]) == Ordering::Equal
 }
 
@@ -454,7 +568,7 @@ fn put_built(
     high: &[u8],
     entries: &[Entry<'_>],
 ) -> Result<(), Unfit> {
-    put_rebuilt(page, node, link, &node.low(), high, entries)
+    put_rebuilt(page, node, link, clamped(node.bytes(), FENCES_AT, node.low_len()), high, entries)
 }
 
 fn put_rebuilt(
@@ -482,23 +596,40 @@ pub fn insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, valu
     if value.len() != usize::from(header & (VALUE_LEN | PADDED)) {
         return Err(Unfit("value length"));
     }
-    match plan_insert(&node, key, value.len()) {
-        Plan::Full => Err(Unfit("the node is full")),
-        Plan::Rebuild => rebuild_insert(page, slot, key, header, value),
-        Plan::InPlace => {
-            let rest = &key[node.prefix_len()..];
-            let (count, slots_at) = (node.count(), node.slots_at());
-            let at = node.records_start() - (RECORD_HEADER_BYTES + rest.len() + value.len());
-            let (garbage, ghosts) = (node.garbage(), node.ghosts() + usize::from(header & GHOST != 0));
-            let slot_at = slots_at + slot * SLOT_BYTES;
-            page.shift(slot_at, slot_at + SLOT_BYTES, (count - slot) * SLOT_BYTES);
-            page.put_u64(slot_at, slot_word(head_of(rest), at, rest.len()));
-            page.put_u16(at, header);
-            page.put(at + RECORD_HEADER_BYTES, rest);
-            page.put(at + RECORD_HEADER_BYTES + rest.len(), value);
-            page.put_u64(COUNT_AT, counts_word(count + 1, at, garbage, ghosts));
-            Ok(())
+    let Some((at, prefix_len)) = plan_in_place(&node, key, value.len()) else {
+        return match plan_anew(&node, key, value.len()) {
+            Plan::Full => Err(Unfit("the node is full")),
+            Plan::Rebuild | Plan::InPlace => rebuild_insert(page, slot, key, header, value),
+        };
+    };
+    let rest = &key[prefix_len..];
+    let (count, slots_at) = (node.count(), node.slots_at());
+    let (garbage, ghosts) = (node.garbage(), node.ghosts() + usize::from(header & GHOST != 0));
+    let slot_at = slots_at + slot * SLOT_BYTES;
+    if slot < count {
+        page.shift(slot_at, slot_at + SLOT_BYTES, (count - slot) * SLOT_BYTES);
+    }
+    page.put_u64(slot_at, slot_word(head_of(rest), at, rest.len()));
+    put_front(page, at, header, rest);
+    page.put(at + RECORD_HEADER_BYTES + rest.len(), value);
+    page.put_u64(COUNT_AT, counts_word(count + 1, at, garbage, ghosts));
+    Ok(())
+}
+
+/// Puts what a record begins with, up to its value.
+#[inline]
+fn put_front(page: &mut PageMut<'_>, at: usize, header: u16, key: &[u8]) {
+    const IN_WORD: usize = 8 - RECORD_HEADER_BYTES;
+    let word = |begin: u64| u64::from(header) | begin << (8 * RECORD_HEADER_BYTES);
+    if let Some((begin, rest)) = key.split_at_checked(IN_WORD) {
+        page.put_u64(at, word(short_word(begin)));
+        if rest.len() < 8 {
+            page.put_short(at + 8, rest.len(), short_word(rest));
+        } else {
+            page.put(at + 8, rest);
         }
+    } else {
+        page.put_short(at, RECORD_HEADER_BYTES + key.len(), word(short_word(key)));
     }
 }
 
@@ -506,7 +637,7 @@ fn rebuild_insert(page: &mut PageMut<'_>, slot: usize, key: &[u8], header: u16, 
     let copy = copy_of(page);
     let node = Node::new(&copy[..]);
     let mut entries = entries_of(&node);
-    entries.insert(slot, Entry { prefix: &[], suffix: key, header, value });
+    entries.insert(slot, Entry::new(key, header, value));
     put_built(page, &node, node.link(), &node.high(), &entries)
 }
 
@@ -526,8 +657,7 @@ pub fn replace(page: &mut PageMut<'_>, slot: usize, header: u16, value: &[u8]) -
             let copy = copy_of(page);
             let node = Node::new(&copy[..]);
             let mut entries = entries_of(&node);
-            entries[slot].header = header;
-            entries[slot].value = value;
+            entries[slot] = entries[slot].with(header, value);
             put_built(page, &node, node.link(), &node.high(), &entries)
         }
         Plan::InPlace => {
@@ -611,7 +741,52 @@ pub fn set_fence(page: &mut PageMut<'_>, keep: usize, high: &[u8], link: PageId)
         fenced.put_in(page, high, link);
         return Ok(());
     }
+    if let Some(built) = build_kept(&node, keep, high, link) {
+        built.put_in(page);
+        return Ok(());
+    }
     set_fence_anew(page, keep, high, link)
+}
+
+/// Builds a node anew that keeps its first slots, record by record. The same bytes as those of [`build`]. `None` if it
+/// does not fit, or if its records do not lie as they should.
+fn build_kept(node: &Node<Words<'_>>, keep: usize, high: &[u8], link: PageId) -> Option<Built> {
+    let (bytes, page_bytes, first) = (node.bytes(), node.page_bytes(), node.first());
+    if keep <= first || keep > node.count() {
+        return None;
+    }
+    // The bytes of all records are as good as those that stay: the prefix does not depend on them.
+    let mut shape = Shape { high_len: high.len(), count: keep, keyed: keep - first, ..present_shape(node) };
+    share_ends(&mut shape, node, keep - 1);
+    let (prefix_len, own) = shape.prefix();
+    // What the prefix takes from each key.
+    let more = prefix_len.checked_sub(node.prefix_len())?;
+    if shape.slots_at() + keep * SLOT_BYTES > page_bytes {
+        return None;
+    }
+    let (mut low, mut prefix) = (Scratch::new(), Scratch::new());
+    node.low_to(&mut low);
+    if own {
+        node.key_to(first, &mut prefix);
+        prefix.truncate(prefix_len);
+    }
+    let mut building = Building::new(page_bytes, &low, high, (&prefix, &[]), &shape);
+    for slot in 0..keep {
+        let record = node.record(slot);
+        let more = if slot < first { 0 } else { more };
+        let key_len = record.key_len.checked_sub(more)?;
+        if record.at + record.bytes() > page_bytes || slot < first && key_len > 0 {
+            return None;
+        }
+        let to = building.record(record.bytes() - more)?;
+        bytes.copy_to(record.at + more, to);
+        if more > 0 {
+            to[..RECORD_HEADER_BYTES].copy_from_slice(&record.header.to_le_bytes());
+        }
+        let head = head_of(&to[RECORD_HEADER_BYTES..][..key_len]);
+        building.slot(slot, head, key_len, record.header);
+    }
+    Some(building.done(link, &shape))
 }
 
 /// The same for every node: it is built anew.
@@ -794,7 +969,7 @@ pub fn without_first<'a>(level: u8, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
     if level > 0
         && let Some(first) = entries.first_mut()
     {
-        *first = Entry { prefix: &[], suffix: &[], ..*first };
+        *first = first.under(&[]);
     }
     entries
 }

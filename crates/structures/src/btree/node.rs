@@ -341,6 +341,16 @@ impl<B: Bytes> Node<B> {
         if self.has_own_prefix() { FENCES_AT + self.low_len() + self.high_len() } else { FENCES_AT }
     }
 
+    /// The eight bytes from where the prefix begins.
+    #[inline(always)]
+    pub(crate) fn prefix_word(&self) -> u64 {
+        if self.has_own_prefix() {
+            self.bytes.u64(self.prefix_at())
+        } else {
+            self.bytes.word(FENCES_AT / size_of::<u64>())
+        }
+    }
+
     /// The first slot whose key counts. Slot 0 of an inner node stands for the low fence (N4).
     #[inline]
     pub fn first(&self) -> usize {
@@ -501,17 +511,23 @@ impl<B: Bytes> Node<B> {
     /// The same, inlined, for the paths where most searches are.
     #[inline(always)]
     pub(crate) fn find(&self, probe: &Probe<'_>) -> Result<usize, usize> {
+        self.find_by::<false>(probe)
+    }
+
+    /// The same for a key that is likely to lie behind all others.
+    #[inline(always)]
+    pub(crate) fn find_from_end(&self, probe: &Probe<'_>) -> Result<usize, usize> {
+        self.find_by::<true>(probe)
+    }
+
+    #[inline(always)]
+    fn find_by<const FROM_END: bool>(&self, probe: &Probe<'_>) -> Result<usize, usize> {
         let (first, count, prefix_len) = (self.first(), field(self.counts, 0), self.prefix_len());
         let head = if prefix_len <= probe.prefix_max {
-            let prefix = if self.has_own_prefix() {
-                self.bytes.u64(self.prefix_at())
-            } else {
-                self.bytes.word(FENCES_AT / size_of::<u64>())
-            };
             // Half of the prefix's bits: to shift by all 64 of a word at once is not defined.
             let half = 4 * prefix_len as u32;
             let behind = u64::BITS / 2 - half;
-            let mine = prefix.swap_bytes();
+            let mine = self.prefix_word().swap_bytes();
             if (mine ^ probe.begin) >> behind >> behind != 0 {
                 return Err(if mine < probe.begin { self.count().max(first) } else { first });
             }
@@ -523,6 +539,9 @@ impl<B: Bytes> Node<B> {
                 Ordering::Equal => probe.key.get(prefix_len..).map_or(0, head_of),
             }
         };
+        if FROM_END && count > first && (self.slot_word(count - 1) as u32) < head {
+            return Err(self.count());
+        }
         let (at, word) = self.bytes.first_from(self.slots_no() + first, count.saturating_sub(first), head);
         match word {
             Some(word) if word as u32 == head => {

@@ -72,10 +72,7 @@ fn a_node_has_the_bytes_of_its_table() {
     let mut buf = PageBuf::new(PAGE);
     let value = |n: u8| [n; 3];
     let (a, b) = (value(0xa1), value(0xb2));
-    let entries = vec![
-        Entry { prefix: b"key-", suffix: b"1", header: 3, value: &a },
-        Entry { prefix: b"key-", suffix: b"2xyz!", header: 3 | GHOST, value: &b },
-    ];
+    let entries = vec![Entry::new(b"key-1", 3, &a), Entry::new(b"key-2xyz!", 3 | GHOST, &b)];
     let args = FormatArgs { root: ROOT, level: 0, link: PageId(0x0102_0304), low: b"key", high: b"l", entries }.write();
     apply(&mut buf, OP_NODE_FORMAT, &args).unwrap();
     let bytes = buf.to_bytes();
@@ -130,8 +127,7 @@ fn children_are_found_on_both_sides_of_each_separator() {
     let child = |n: u64| super::edit::child_value(PageId(n));
     let values: Vec<_> = (10..14).map(child).collect();
     let keys: [&[u8]; 4] = [b"", b"cc", b"cd", b"d"];
-    let entries: Vec<_> =
-        (0..4).map(|i| Entry { prefix: &[], suffix: keys[i], header: 6, value: &values[i][..] }).collect();
+    let entries: Vec<_> = (0..4).map(|i| Entry::new(keys[i], 6, &values[i][..])).collect();
     let args = FormatArgs { root: ROOT, level: 1, link: PageId(0), low: &[], high: &[], entries }.write();
     apply(&mut buf, OP_NODE_FORMAT, &args).unwrap();
     assert_eq!(check(buf.words()), Ok(()));
@@ -292,7 +288,7 @@ proptest! {
     ) {
         let whole = |key: &Vec<u8>| [begins, key].concat();
         let keys: Vec<Vec<u8>> = keys.iter().map(whole).collect();
-        let entry = |key| Entry { prefix: &[], suffix: key, header: 6, value: &[1; 6] };
+        let entry = |key| Entry::new(key, 6, &[1; 6]);
         let first = usize::from(level);
         // Above the leaves, slot 0 has no key.
         let entries: Vec<Entry<'_>> = [entry(&[][..])].into_iter().take(first)
@@ -398,13 +394,15 @@ proptest! {
             prop_assert_eq!(check(buf.words()), Ok(()));
             prop_assert_eq!(&content(&buf), &model);
             for high in [&b"\xff\xff\xff"[..], &[0xff; 30]] {
-                let fence = |anew: bool| {
-                    let (mut buf, count) = (PageBuf::from_bytes(&buf.to_bytes()), model.len());
+                let fence = |keep: usize, anew: bool| {
+                    let mut buf = PageBuf::from_bytes(&buf.to_bytes());
                     let mut page = PageMut::new(ROOT, buf.words_mut());
                     let set = if anew { super::edit::set_fence_anew } else { super::edit::set_fence };
-                    set(&mut page, count, high, PageId(77)).map(|()| buf.to_bytes())
+                    set(&mut page, keep, high, PageId(77)).map(|()| buf.to_bytes())
                 };
-                prop_assert_eq!(fence(false), fence(true));
+                for keep in 0..=model.len() + 1 {
+                    prop_assert_eq!(fence(keep, false), fence(keep, true));
+                }
             }
             let node = Node::new(buf.words());
             for (slot, key) in model.keys().enumerate() {
@@ -418,9 +416,9 @@ proptest! {
         let keys: Vec<_> = keys.into_iter().filter(|k| !inner || !k.is_empty()).collect();
         let child = super::edit::child_value(PageId(5));
         let level = u8::from(inner);
-        let mut entries: Vec<Entry<'_>> = keys.iter().map(|k| Entry { prefix: &[], suffix: k, header: 6, value: &child }).collect();
+        let mut entries: Vec<Entry<'_>> = keys.iter().map(|k| Entry::new(k, 6, &child)).collect();
         if inner {
-            entries.insert(0, Entry { prefix: &[], suffix: &[], header: 6, value: &child });
+            entries.insert(0, Entry::new(&[], 6, &child));
         }
         let mut buf = PageBuf::new(PAGE);
         let fits = size_of(level, &[], &[], &entries) <= PAGE;

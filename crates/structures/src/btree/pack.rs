@@ -270,7 +270,7 @@ impl Tree {
         entries.extend(entries_of(&right));
         if level > 0 && entries.len() > keep {
             // N4: what stood for the right node's low fence is a key now.
-            entries[keep] = Entry { prefix: &[], suffix: &middle, ..entries[keep] };
+            entries[keep] = entries[keep].under(&middle);
         }
         let bytes_max = if packing == Packing::Sparse { self.page_bytes * 3 / 4 } else { self.page_bytes };
         if size_of(level, &low, &high, &entries) <= bytes_max {
@@ -352,7 +352,7 @@ impl Tree {
         let node = Node::new(parent);
         let mut entries = entries_of(&node);
         let Some(entry) = entries.get_mut(slot) else { return false };
-        *entry = Entry { prefix: &[], suffix: separator, ..*entry };
+        *entry = entry.under(separator);
         size_of(node.level(), &node.low(), &node.high(), &entries) <= self.page_bytes
     }
 }

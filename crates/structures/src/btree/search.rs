@@ -47,7 +47,16 @@ pub(crate) enum Aim<'k> {
     Last,
 }
 
-impl Aim<'_> {
+impl<'k> Aim<'k> {
+    /// What is searched if the aim is a key.
+    #[inline]
+    fn probe(self) -> Probe<'k> {
+        match self {
+            Aim::Key(key) => Probe::new(key),
+            Aim::Below(_) | Aim::Last => Probe::new(&[]),
+        }
+    }
+
     /// True if the aim lies right of this node (D2).
     fn is_beyond<B: Bytes>(self, node: &Node<B>) -> bool {
         match self {
@@ -57,9 +66,10 @@ impl Aim<'_> {
         }
     }
 
-    fn child_slot<B: Bytes>(self, node: &Node<B>) -> usize {
+    #[inline(always)]
+    fn child_slot<B: Bytes>(self, node: &Node<B>, probe: &Probe<'_>) -> usize {
         match self {
-            Aim::Key(key) => node.child_slot(key),
+            Aim::Key(_) => node.child_slot_of(probe),
             Aim::Below(bound) => node.child_slot_below(bound),
             Aim::Last => node.last_slot(),
         }
@@ -308,7 +318,7 @@ impl Tree {
         descent: &mut Descent,
     ) -> Result<Result<Spot<OptimisticPage<'_>>, Miss>, TreeError> {
         let cache = &self.engine.cache;
-        let mut page = cache.optimistic(self.root)?;
+        let (probe, mut page) = (aim.probe(), cache.optimistic(self.root)?);
         for _ in 0..STEPS_MAX {
             let node = Node::new(page.words());
             if !node.is_of(self.root) || node.level() < level {
@@ -319,7 +329,7 @@ impl Tree {
                     Ok(()) => Err(self.not_a_node(page.id(), &node, level)),
                 };
             }
-            let next = match self.step(aim, level, &node, descent) {
+            let next = match self.step((aim, &probe), level, &node, descent) {
                 Step::Here(slot) => return Ok(Ok(Spot { page, slot })),
                 Step::Go(next) => next,
             };
@@ -343,12 +353,18 @@ impl Tree {
         Err(Self::corrupt(self.root, "steps of a descent", u64::from(STEPS_MAX), u64::from(STEPS_MAX) + 1))
     }
 
-    #[inline]
-    fn step<B: Bytes>(&self, aim: Aim<'_>, level: u8, node: &Node<B>, descent: &mut Descent) -> Step {
+    #[inline(always)]
+    fn step<B: Bytes>(
+        &self,
+        (aim, probe): (Aim<'_>, &Probe<'_>),
+        level: u8,
+        node: &Node<B>,
+        descent: &mut Descent,
+    ) -> Step {
         // Only what lies behind the last key can lie behind the high fence: that spares most descents the look at it.
         if node.level() == level {
             let slot = match aim {
-                Aim::Key(key) => node.search(key),
+                Aim::Key(_) => node.find(probe),
                 Aim::Below(_) | Aim::Last => Err(node.count()),
             };
             if slot != Err(node.count()) || !aim.is_beyond(node) {
@@ -357,7 +373,7 @@ impl Tree {
             descent.moves_right(node);
             return Step::Go(node.link());
         }
-        let slot = aim.child_slot(node);
+        let slot = aim.child_slot(node, probe);
         if slot + 1 >= node.count() && aim.is_beyond(node) {
             descent.moves_right(node);
             return Step::Go(node.link());
@@ -381,7 +397,7 @@ impl Tree {
         descent: &mut Descent,
     ) -> Result<Option<Spot<SharedPage<'_>>>, TreeError> {
         let cache = &self.engine.cache;
-        let mut page = cache.shared(self.root)?;
+        let (probe, mut page) = (aim.probe(), cache.shared(self.root)?);
         for _ in 0..STEPS_MAX {
             let node = Node::new(page.words());
             if !node.is_of(self.root) || node.level() < level {
@@ -390,7 +406,7 @@ impl Tree {
                 }
                 return Err(self.not_a_node(page.id(), &node, level));
             }
-            match self.step(aim, level, &node, descent) {
+            match self.step((aim, &probe), level, &node, descent) {
                 Step::Here(slot) => return Ok(Some(Spot { page, slot })),
                 Step::Go(next) => page = cache.shared(next)?,
             }
@@ -414,14 +430,14 @@ impl Tree {
     fn try_latch_near(&self, near: PageId, key: &[u8]) -> Option<Spot<ExclusivePage<'_>>> {
         let page = self.engine.cache.optimistic_if_here(near)?;
         let node = Node::new(page.words());
-        if !node.is_of(self.root) || node.level() != 0 || node.is_beyond(key) {
+        if !node.is_of(self.root) || node.level() != 0 {
             return None;
         }
-        let is_last = node.count() > 0 && node.compare_key(node.last_slot(), key) == Ordering::Less;
-        if !is_last && node.is_before(key) {
+        // Only what lies before or behind all keys can lie outside of the fences.
+        let slot = node.find_from_end(&Probe::new(key));
+        if slot == Err(0) && node.is_before(key) || slot == Err(node.count()) && node.is_beyond(key) {
             return None;
         }
-        let slot = if is_last { Err(node.count()) } else { node.search(key) };
         if slot == Err(node.count()) && node.link() != PageId(0) && page.check().is_ok() {
             let _ = self.engine.cache.optimistic(node.link()); // As in `latch_leaf`.
         }

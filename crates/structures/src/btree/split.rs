@@ -29,7 +29,8 @@ use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
 use super::edit::{
-    Entry, Plan, child_value, entries_of, fits_alone, fits_fence, plan_insert, plan_replace, separator_between, size_of,
+    Entry, Plan, child_value, entries_of, fits_alone, fits_fence, plan_insert, plan_replace, separator_between,
+    separator_of, size_of, without_first,
 };
 use super::node::{CHILD_BYTES, Node};
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
@@ -198,11 +199,7 @@ impl Tree {
             return Err(Self::corrupt(page.id(), "place to cut a full node", 1, 0));
         };
         let (left, right) = entries.split_at(cut.keep);
-        let mut right = right.to_vec();
-        if level > 0 {
-            // N4: the first child of the right half stands for its low fence.
-            right[0] = Entry { prefix: &[], suffix: &[], ..right[0] };
-        }
+        let right = without_first(level, right); // N4
         let separator = cut.separator.clone();
         let right = FormatArgs { root: self.root, level, link, low: &separator, high: &high, entries: right };
         if page.id() != self.root {
@@ -226,8 +223,8 @@ impl Tree {
         .write();
         let (left_child, right_child) = (child_value(left_id), child_value(right_id));
         let children = vec![
-            Entry { prefix: &[], suffix: &[], header: CHILD_BYTES as u16, value: &left_child },
-            Entry { prefix: &[], suffix: &cut.separator, header: CHILD_BYTES as u16, value: &right_child },
+            Entry::new(&[], CHILD_BYTES as u16, &left_child),
+            Entry::new(&cut.separator, CHILD_BYTES as u16, &right_child),
         ];
         let format_root = FormatArgs {
             root: self.root,
@@ -299,19 +296,21 @@ fn split_choose_cut(
     need: &Need<'_>,
 ) -> Option<Cut> {
     let room;
-    let mut planned = entries.to_vec();
+    let mut planned = Vec::with_capacity(entries.len() + 1);
+    planned.extend_from_slice(entries);
     // The node as it will be: what is needed stands in it already.
     let mut new_at = None;
     match need {
         Need::Insert { key, value_len } => {
             room = vec![0u8; *value_len];
             let at = node.search(key).unwrap_or_else(|at| at);
-            planned.insert(at, Entry { prefix: &[], suffix: key, header: 0, value: &room });
+            planned.insert(at, Entry::new(key, 0, &room));
             new_at = Some(at);
         }
         Need::Replace { key, value_len } => {
             room = vec![0u8; *value_len];
-            planned[node.search(key).ok()?].value = &room;
+            let entry = planned.get_mut(node.search(key).ok()?)?;
+            *entry = entry.with(entry.header, &room);
         }
         // A child is small: the halves have room for it.
         Need::Child { .. } => {}
@@ -339,14 +338,12 @@ fn split_nearest_cut(
     let is_inner = node.level() > 0;
     let cut_at = |at: usize| {
         let (left, right) = planned.split_at(at);
-        let separator = if is_inner { right[0].key() } else { separator_between(&left[at - 1].key(), &right[0].key()) };
-        let mut right = right.to_vec();
-        if is_inner {
-            right[0] = Entry { prefix: &[], suffix: &[], ..right[0] };
-        }
+        let separator = if is_inner { right[0].key() } else { separator_of(&left[at - 1], &right[0]) };
+        let without = if is_inner { without_first(node.level(), right) } else { Vec::new() };
+        let right = if is_inner { &without } else { right };
         let page_bytes = node.page_bytes();
         let fits = size_of(node.level(), low, &separator, left) <= page_bytes
-            && size_of(node.level(), &separator, high, &right) <= page_bytes;
+            && size_of(node.level(), &separator, high, right) <= page_bytes;
         let keep = if new_at.is_some_and(|new| new < at) { at - 1 } else { at };
         fits.then_some(Cut { keep, separator })
     };
