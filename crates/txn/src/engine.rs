@@ -249,7 +249,8 @@ impl Engine {
         self.versions.lower_used();
     }
 
-    /// What the snapshots hold that the thread in this slot opens, but for those of transactions, which hold the engine.
+    /// What the snapshots hold that the thread in this slot opens. Those of transactions need nothing: a transaction
+    /// has the engine.
     #[inline]
     pub(crate) fn version_share(&self, thread: SlotNo) -> &Share<VersionStore> {
         self.version_shares.get_or_make(thread, || Share::new(Arc::clone(&self.versions)))

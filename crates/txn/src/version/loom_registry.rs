@@ -1,5 +1,5 @@
 //! The registry's protocol under loom: one commit that throws its images away if nobody needs them, one snapshot that
-//! is opened, one record; and the number of slots in use, which sinks meanwhile. All orders.
+//! is opened, one record. In one model the number of slots in use sinks meanwhile. All orders.
 //!
 //! The log's tail is a number that a commit raises by one; the record was 1 and becomes 2; the image is there or gone.
 //! The orders that the engine has from elsewhere (the page's latch, the stamp before the locks go) are plain here: the

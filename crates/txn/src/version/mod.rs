@@ -37,8 +37,8 @@
 //!     that S does not see either showed its mark, or has all its records at or above B (T1 in `table.rs`). A writer
 //!     that had cleared its mark before has a commit below S and is seen, or its pages were put right.
 //!
-//! V6. `settled` is the smallest horizon of the open snapshots that have one, taken by a transaction that has just
-//!     opened its own, if all of them were known (Q5 in `registry.rs`). So a page below it when it changes held, by V5,
+//! V6. `settled` is the smallest horizon of the open snapshots that have one. A transaction that has just opened its
+//!     own takes it, if all of them were known (Q5 in `registry.rs`). So a page below it when it changes held, by V5,
 //!     nothing that one of those did not see. A snapshot that was not among them took its LSN after that look. So it
 //!     sees what the snapshot saw that took `settled`, and so nothing less. Snapshots without
 //!     a horizon ([`Horizon::None`]) do not go by it. What a writer noted beside a page about its changes before is of
