@@ -4,6 +4,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
+use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::TableId;
 use ledgerstone_region::Share;
@@ -212,7 +213,14 @@ impl Transaction {
                 return Err(Error::NoSuchTable(name.to_string()));
             }
         }
-        self.find_locked(name, missing, must_be_new)
+        let table = self.find_locked(name, missing, must_be_new)?;
+        // Of one that was not there at the snapshot, nothing may be seen. But records of a sorted load do not say when
+        // they came.
+        if self.shared.isolation == Isolation::Snapshot && !must_be_new && self.find_at(name)?.is_none() {
+            let what = format!("table {} was made after this transaction's snapshot", quoted(name));
+            return Err(Error::SnapshotConflict { what });
+        }
+        Ok(table)
     }
 
     /// Without locks, in the transaction's snapshot or one for this call.

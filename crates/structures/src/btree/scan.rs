@@ -22,6 +22,9 @@
 //!     Otherwise a write of one of them was lost, and the scan could go in circles for ever.
 //! C10. Where the end of the tree at which a scan begins is known to be dead, it begins behind the ghosts (`edges.rs`),
 //!     with one lock in place of theirs. A scan that has passed ghosts at the tree's end sees to it that this is known.
+//! C11. A scan that loses its place again and again asks whether the environment has failed. Then nothing is written any
+//!      more, and there may be one frame only whose page can go: the next leaf pushes out the one before, and the place
+//!      is lost each time.
 //! C9. A scan for a change reads what is there now. A ghost in it may be a record that the transaction's snapshot still
 //!     shows: then another was the first to commit a change of it.
 
@@ -94,10 +97,15 @@ pub struct Scan {
     /// Ghosts passed before the first record (C10).
     passed: u32,
     has_given: bool,
+    /// How often the place was lost since a leaf was left for the next one (C11).
+    lost_count: u32,
     ahead: Ahead,
     /// A blob's content.
     value: Vec<u8>,
 }
+
+/// How often a scan may lose its place in a row before it asks why (C11).
+const LOST_MAX: u32 = 100;
 
 /// No record's LSN: the copy was made without a lock that covers.
 const UNCOVERED: Lsn = Lsn(u64::MAX);
@@ -152,6 +160,7 @@ impl Tree {
             has_key: false,
             passed: 0,
             has_given: false,
+            lost_count: 0,
             ahead: Ahead::default(),
             value: Vec::new(),
         }
@@ -419,7 +428,13 @@ impl Scan {
                     }
                     self.descend(txn)?;
                 }
-                Place::Lost => self.descend(txn)?,
+                Place::Lost => {
+                    self.lost_count += 1;
+                    if self.lost_count > LOST_MAX {
+                        self.tree.engine.check()?; // C11
+                    }
+                    self.descend(txn)?;
+                }
                 Place::NextLeaf => {
                     // Only after an error: what was refused then is covered now.
                     let is_covered = self.is_covered(txn);
@@ -555,6 +570,7 @@ impl Scan {
                 if is_unchanged { Err(Tree::corrupt(link, "low fence of a leaf", 1, 0)) } else { Ok(self.lost()) }
             }
             Copied::Good => {
+                self.lost_count = 0;
                 self.take_back()?;
                 self.slot = 0;
                 Ok(true)
