@@ -16,7 +16,7 @@ use ledgerstone_log::ControlFile;
 use ledgerstone_page::{OpId, PageId, TableId, Xid};
 use ledgerstone_recovery::{Gathered, RecoveryError, checkpoint};
 use ledgerstone_region::{Random, Share, sync};
-use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
+use ledgerstone_txn::{Durability, Engine, Horizon, KeyLock, Part, Txn, TxnError};
 
 /// Runs random transactions, two at a time, until an error; returns what the counters must be: `(surely, perhaps)`.
 fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
@@ -643,7 +643,15 @@ fn who_keeps_more_keeps_it_for_the_next_transaction_and_no_longer() {
         txn.keep_claim();
         txn.commit_in_place(Durability::Volatile).unwrap();
     };
+    // How many may keep more now.
+    let leave = || {
+        let count: u32 = (0..1000).map(|_| u32::from(engine.log.may_keep_more())).sum();
+        (0..count).for_each(|_| engine.log.end_keeping_more());
+        count
+    };
+    let all = leave();
     for last in ["commit", "rollback", "prepare", "much", "no space"] {
+        assert_eq!(leave(), all, "before {last}: nobody keeps more");
         let mut txn = Engine::begin_aged(&share, Xid::NONE).unwrap();
         add_and_commit(&mut txn);
         assert_eq!(claimed(), 0, "the first in this memory keeps nothing");
@@ -689,6 +697,8 @@ fn who_keeps_more_keeps_it_for_the_next_transaction_and_no_longer() {
                     count += 1;
                 }
                 assert!(count > 10, "{count}");
+                // Some of it was kept, so it was refused only when there was less than it needed.
+                assert!(engine.log.claim(512).is_err(), "it was refused room that was there");
                 sim.space_for_all();
                 txn.abort().unwrap();
                 continue;
@@ -697,10 +707,7 @@ fn who_keeps_more_keeps_it_for_the_next_transaction_and_no_longer() {
         drop(txn);
         assert_eq!(claimed(), 0, "{last}: nothing stays without its memory");
     }
-    // As many as may have been given back, so others may keep more again.
-    let again: u32 = (0..1000).map(|_| u32::from(engine.log.may_keep_more())).sum();
-    assert!(again > 0 && !engine.log.may_keep_more(), "{again}");
-    (0..again).for_each(|_| engine.log.end_keeping_more());
+    assert!(all > 0 && leave() == all, "{all}: others may keep more again");
 }
 
 /// However transactions end, and whatever they were refused, nothing of the log's room stays with them.
@@ -772,4 +779,66 @@ fn no_room_of_the_log_stays_with_transactions_that_have_ended() {
     }
     txn.abort().unwrap();
     assert!(files(used) < 20, "{} segments for half a megabyte", files(used));
+}
+
+/// A snapshot is closed when its transaction takes another, and however the transaction goes.
+#[test]
+fn no_snapshot_stays_open_when_its_transaction_has_gone() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let thread = engine.thread().unwrap();
+    let open_count = || engine.versions.open_snapshots().len();
+    for last in ["commit", "rollback", "drop", "prepare", "failed"] {
+        let mut txn = engine.begin().unwrap();
+        txn.set_snapshot(thread).unwrap();
+        txn.set_snapshot(thread).unwrap();
+        assert_eq!(open_count(), 1, "{last}: the first is closed");
+        add(&mut txn, 1, 0, 1).unwrap();
+        match last {
+            "commit" => drop(txn.commit(Durability::Volatile).unwrap()),
+            "rollback" => txn.abort().unwrap(),
+            "drop" => drop(txn),
+            "prepare" => {
+                txn.prepare(b"transfer").unwrap();
+                assert_eq!(open_count(), 0, "one in doubt may be so for ever");
+                txn.commit_prepared().unwrap();
+            }
+            _ => {
+                engine.fail("by the test");
+                drop(txn);
+            }
+        }
+        assert_eq!(open_count(), 0, "{last}");
+    }
+}
+
+/// V6: `settled` goes by the snapshots that have a horizon, and by none that has not.
+#[test]
+fn snapshots_without_a_horizon_hold_back_no_pages() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let thread = engine.thread().unwrap();
+    let add_and_commit = || {
+        let mut txn = engine.begin().unwrap();
+        add(&mut txn, 1, 0, 1).unwrap();
+        txn.commit(Durability::Volatile).unwrap();
+        engine.log.tail()
+    };
+    let mut old = engine.begin().unwrap();
+    let view = old.open_view(Horizon::None).unwrap();
+    let tail = add_and_commit();
+    let mut new = engine.begin().unwrap();
+    new.set_snapshot(thread).unwrap();
+    assert_eq!(engine.versions.settled(), tail, "the view without a horizon is older");
+    drop(view);
+    old.set_snapshot(thread).unwrap();
+    drop(new);
+    let later = add_and_commit();
+    let mut new = engine.begin().unwrap();
+    new.set_snapshot(thread).unwrap();
+    assert_eq!(engine.versions.settled(), tail, "one with a horizon is older");
+    drop(old);
+    new.set_snapshot(thread).unwrap();
+    new.set_snapshot(thread).unwrap();
+    assert_eq!(engine.versions.settled(), later);
 }
