@@ -5,7 +5,7 @@ mod common;
 use std::time::Duration;
 
 use common::levels::{all, begin, open, put};
-use ledgerstone::{Error, Isolation, TransactionOptions};
+use ledgerstone::{Durability, Error, Isolation, TransactionOptions};
 
 #[test]
 fn handles_of_a_transaction_that_has_ended_are_none_of_the_next() {
@@ -99,4 +99,39 @@ fn transactions_that_are_committed_by_other_threads_keep_to_themselves() {
         assert_eq!(read, Some(no.to_string().into_bytes()));
     }
     env.close().unwrap();
+}
+
+#[test]
+fn one_that_asked_nothing_stands_for_all_before_it() {
+    let env = open();
+    put(&env, b"k", b"0");
+    for _ in 0..3 {
+        let txn = env.begin().unwrap();
+        txn.bytes("t").unwrap().put(b"k", b"1").unwrap();
+        let before = txn.commit_with(Durability::Volatile).unwrap();
+        env.begin().unwrap().commit_with(Durability::Sync).unwrap();
+        assert!(env.durable_lsn() > before.lsn, "the commit before is not durable");
+    }
+}
+
+#[test]
+fn a_conflict_of_one_transaction_is_none_of_the_next() {
+    let env = open();
+    put(&env, b"k", b"1");
+    let options = TransactionOptions { lock_timeout: Some(Duration::from_millis(1)), ..TransactionOptions::default() };
+    for _ in 0..3 {
+        let holder = env.begin().unwrap();
+        holder.bytes("t").unwrap().put(b"k", b"2").unwrap();
+        let other = env.begin_with(options).unwrap();
+        let refused = other.bytes("t").unwrap().put(b"k", b"3");
+        assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+        other.commit().unwrap();
+        let mut count = 0;
+        let given_up: Result<(), Error> = env.transact(|_| {
+            count += 1;
+            Err(Error::Finished)
+        });
+        assert!(given_up.is_err() && count == 1, "it was run {count} times");
+        holder.abort().unwrap();
+    }
 }

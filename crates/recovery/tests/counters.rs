@@ -16,7 +16,7 @@ use ledgerstone_log::ControlFile;
 use ledgerstone_page::{OpId, PageId, TableId, Xid};
 use ledgerstone_recovery::{Gathered, RecoveryError, checkpoint};
 use ledgerstone_region::{Random, Share, sync};
-use ledgerstone_txn::{Durability, Engine, KeyLock, Part, Txn, TxnError};
+use ledgerstone_txn::{Durability, Engine, Horizon, KeyLock, Part, Txn, TxnError};
 
 /// Runs random transactions, two at a time, until an error; returns what the counters must be: `(surely, perhaps)`.
 fn work(engine: &Arc<Engine>, control: &ControlFile, seed: u64, model: &mut Vec<i64>) -> Option<Vec<i64>> {
@@ -643,7 +643,15 @@ fn who_keeps_more_keeps_it_for_the_next_transaction_and_no_longer() {
         txn.keep_claim();
         txn.commit_in_place(Durability::Volatile).unwrap();
     };
+    // How many may keep more now.
+    let leave = || {
+        let count: u32 = (0..1000).map(|_| u32::from(engine.log.may_keep_more())).sum();
+        (0..count).for_each(|_| engine.log.end_keeping_more());
+        count
+    };
+    let all = leave();
     for last in ["commit", "rollback", "prepare", "much", "no space"] {
+        assert_eq!(leave(), all, "before {last}: nobody keeps more");
         let mut txn = Engine::begin_aged(&share, Xid::NONE).unwrap();
         add_and_commit(&mut txn);
         assert_eq!(claimed(), 0, "the first in this memory keeps nothing");
@@ -689,6 +697,8 @@ fn who_keeps_more_keeps_it_for_the_next_transaction_and_no_longer() {
                     count += 1;
                 }
                 assert!(count > 10, "{count}");
+                // Some of it was kept, so it was refused only when there was less than it needed.
+                assert!(engine.log.claim(512).is_err(), "it was refused room that was there");
                 sim.space_for_all();
                 txn.abort().unwrap();
                 continue;
@@ -697,10 +707,7 @@ fn who_keeps_more_keeps_it_for_the_next_transaction_and_no_longer() {
         drop(txn);
         assert_eq!(claimed(), 0, "{last}: nothing stays without its memory");
     }
-    // As many as may have been given back, so others may keep more again.
-    let again: u32 = (0..1000).map(|_| u32::from(engine.log.may_keep_more())).sum();
-    assert!(again > 0 && !engine.log.may_keep_more(), "{again}");
-    (0..again).for_each(|_| engine.log.end_keeping_more());
+    assert!(all > 0 && leave() == all, "{all}: others may keep more again");
 }
 
 /// However transactions end, and whatever they were refused, nothing of the log's room stays with them.
@@ -710,7 +717,10 @@ fn no_room_of_the_log_stays_with_transactions_that_have_ended() {
     let disk: Arc<dyn Disk> = Arc::new(sim.clone());
     let (engine, control) = create(&disk).unwrap();
     let mut random = Random::new(7);
-    let mut refused_count = 0;
+    let (share, thread) = (Share::new(Arc::clone(&engine)), engine.thread().unwrap());
+    // The memory of transactions that have committed, for the next.
+    let mut spare: Vec<Txn> = Vec::new();
+    let (mut refused_count, mut again_count) = (0, 0);
     for round in 0..3_000 {
         match round % 100 {
             50 => sim.no_space_after(sim.used_bytes()),
@@ -720,7 +730,15 @@ fn no_room_of_the_log_stays_with_transactions_that_have_ended() {
             }
             _ => {}
         }
-        let mut open: Vec<Txn> = (0..3).map(|_| engine.begin().unwrap()).collect();
+        let mut begin = || match spare.pop() {
+            Some(mut txn) => {
+                Engine::begin_again(&mut txn, thread, Xid::NONE).unwrap();
+                again_count += 1;
+                txn
+            }
+            None => Engine::begin_aged(&share, Xid::NONE).unwrap(),
+        };
+        let mut open: Vec<Txn> = (0..3).map(|_| begin()).collect();
         for step in 0..random.below(40) {
             let txn = &mut open[random.below(3) as usize];
             let (page, delta) = (1 + random.below(PAGES), random.below(9) as i64);
@@ -748,6 +766,11 @@ fn no_room_of_the_log_stays_with_transactions_that_have_ended() {
         for (no, mut txn) in open.into_iter().enumerate() {
             match random.below(5) {
                 0 => drop(txn.commit(Durability::Volatile)),
+                1 | 3 if round % 2 == 0 => {
+                    if txn.commit_in_place(Durability::Volatile).is_ok() {
+                        spare.push(txn);
+                    }
+                }
                 1 => txn.abort().unwrap(),
                 2 => drop(txn),
                 kind => {
@@ -758,10 +781,15 @@ fn no_room_of_the_log_stays_with_transactions_that_have_ended() {
                 }
             }
         }
-        assert_eq!(engine.log.stat().claimed_bytes, 0, "round {round}");
+        let kept_max = spare.len() as u64 * engine.log.long_kept_bytes();
+        assert!(engine.log.stat().claimed_bytes <= kept_max, "round {round}");
+        if round % 10 == 9 {
+            spare.clear();
+            assert_eq!(engine.log.stat().claimed_bytes, 0, "round {round}");
+        }
         assert!(!engine.is_failed(), "round {round}");
     }
-    assert!(refused_count > 100, "{refused_count}");
+    assert!(refused_count > 100 && again_count > 100, "{refused_count}, {again_count}");
     // What stayed reserved would be released of nothing, or refuse this on a full disk.
     checkpoint(&engine, &control, false).unwrap();
     let files = |used: u64| (sim.used_bytes() - used) / (64 << 10);
@@ -772,4 +800,66 @@ fn no_room_of_the_log_stays_with_transactions_that_have_ended() {
     }
     txn.abort().unwrap();
     assert!(files(used) < 20, "{} segments for half a megabyte", files(used));
+}
+
+/// A snapshot is closed when its transaction takes another, and however the transaction goes.
+#[test]
+fn no_snapshot_stays_open_when_its_transaction_has_gone() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let thread = engine.thread().unwrap();
+    let open_count = || engine.versions.open_snapshots().len();
+    for last in ["commit", "rollback", "drop", "prepare", "failed"] {
+        let mut txn = engine.begin().unwrap();
+        txn.set_snapshot(thread).unwrap();
+        txn.set_snapshot(thread).unwrap();
+        assert_eq!(open_count(), 1, "{last}: the first is closed");
+        add(&mut txn, 1, 0, 1).unwrap();
+        match last {
+            "commit" => drop(txn.commit(Durability::Volatile).unwrap()),
+            "rollback" => txn.abort().unwrap(),
+            "drop" => drop(txn),
+            "prepare" => {
+                txn.prepare(b"transfer").unwrap();
+                assert_eq!(open_count(), 0, "one in doubt may be so for ever");
+                txn.commit_prepared().unwrap();
+            }
+            _ => {
+                engine.fail("by the test");
+                drop(txn);
+            }
+        }
+        assert_eq!(open_count(), 0, "{last}");
+    }
+}
+
+/// V6: `settled` goes by the snapshots that have a horizon, and by none that has not.
+#[test]
+fn snapshots_without_a_horizon_hold_back_no_pages() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let (engine, _) = create(&disk).unwrap();
+    let thread = engine.thread().unwrap();
+    let add_and_commit = || {
+        let mut txn = engine.begin().unwrap();
+        add(&mut txn, 1, 0, 1).unwrap();
+        txn.commit(Durability::Volatile).unwrap();
+        engine.log.tail()
+    };
+    let mut old = engine.begin().unwrap();
+    let view = old.open_view(Horizon::None).unwrap();
+    let tail = add_and_commit();
+    let mut new = engine.begin().unwrap();
+    new.set_snapshot(thread).unwrap();
+    assert_eq!(engine.versions.settled(), tail, "the view without a horizon is older");
+    drop(view);
+    old.set_snapshot(thread).unwrap();
+    drop(new);
+    let later = add_and_commit();
+    let mut new = engine.begin().unwrap();
+    new.set_snapshot(thread).unwrap();
+    assert_eq!(engine.versions.settled(), tail, "one with a horizon is older");
+    drop(old);
+    new.set_snapshot(thread).unwrap();
+    new.set_snapshot(thread).unwrap();
+    assert_eq!(engine.versions.settled(), later);
 }

@@ -81,7 +81,7 @@ mod tests {
     const ROOT: PageId = PageId(7);
 
     fn leaf(low: &[u8], high: &[u8], keys: &[&[u8]]) -> Vec<u8> {
-        let entries = keys.iter().map(|key| Entry { prefix: key, suffix: b"", header: 0, value: &[] }).collect();
+        let entries = keys.iter().map(|key| Entry::new(key, 0, &[])).collect();
         let args = FormatArgs { root: ROOT, level: 0, link: PageId(9), low, high, entries }.write();
         let (mut page, mut ops) = (PageBuf::new(4096), Registry::new());
         register(&mut ops).unwrap();
