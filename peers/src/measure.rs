@@ -5,8 +5,8 @@
 //! M2. User time of all processors that is not ours is others'. System time is not counted, because kernel threads
 //!     write for us. Steal is what the hypervisor gave to other machines.
 //! M3. A case that others disturbed is measured again, a bounded number of times; the least disturbed counts.
-//! M4. A hypervisor moves virtual processors: now two of them share a cache, now a line goes from one to the other in six
-//!     times the time. So before and after each case of several threads it is measured what that takes.
+//! M4. A hypervisor moves virtual processors: now two of them share a cache, now a line goes from one to the other in
+//!     six times the time. So before and after each case of several threads it is measured what that takes.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};

@@ -157,9 +157,8 @@ impl Chain {
     #[inline]
     pub fn end(&mut self, engine: &Engine) {
         let left = self.claim.as_ref().map_or(0, Claim::left);
-        if self.keeps_more && left <= engine.log.long_kept_bytes() && self.undo_reserved <= LONG_KEPT_UNDO_BYTES {
-            (self.asked, self.undo_needed) = (0, 0);
-        } else {
+        let may_stay = left <= engine.log.long_kept_bytes() && self.undo_reserved <= LONG_KEPT_UNDO_BYTES;
+        if !(self.keeps_more && may_stay) {
             self.release_all(engine);
         }
     }

@@ -25,7 +25,8 @@
 //!
 //! Q4. A commit that finds a snapshot open may leave something to whoever closes the last one (`spilled.rs`). It says
 //!     so and then looks at the slots. Who closes empties the slot and then looks for what is left, with a fence in
-//!     between ([`order_close`]). So one of them sees the other.
+//!     between ([`order_close`]). So one of them sees the other. Before the fence it looks whether anything is left at
+//!     all. What that look misses, the next look of the housekeeper finds (`lower_used` in `view.rs`).
 //!
 //! Q5. What else stands in a slot (`horizon`, `position`) is stored by who has it, after 1 on the left, and with
 //!     release. Who closes puts both back to 0, not known yet, before it empties the slot. Who looks reads `lsn` first.
