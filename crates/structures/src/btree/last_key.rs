@@ -1,7 +1,7 @@
 //! The key of the record that a scan gave last.
 //!
-//! Keys of one node begin with the same prefix. So it stays where it is from record to record. Behind it there is always
-//! room for a word, which is all that most keys have left: it is copied as one.
+//! Keys of one node begin with the same prefix. So it stays where it is from record to record. Behind it there is
+//! always room for a word, which is all that most keys have left: it is copied as one.
 
 use super::bytes::{Bytes, clamped};
 use super::node::{Node, RecordAt};

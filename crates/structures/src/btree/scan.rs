@@ -22,9 +22,9 @@
 //!     Otherwise a write of one of them was lost, and the scan could go in circles for ever.
 //! C10. Where the end of the tree at which a scan begins is known to be dead, it begins behind the ghosts (`edges.rs`),
 //!     with one lock in place of theirs. A scan that has passed ghosts at the tree's end sees to it that this is known.
-//! C11. A scan that loses its place again and again asks whether the environment has failed. Then nothing is written any
-//!      more, and there may be one frame only whose page can go: the next leaf pushes out the one before, and the place
-//!      is lost each time.
+//! C11. A scan that loses its place again and again asks whether the environment has failed. Then nothing is written
+//!      any more, and there may be one frame only whose page can go. There, the next leaf pushes out the one before,
+//!      and the place is lost each time.
 //! C9. A scan for a change reads what is there now. A ghost in it may be a record that the transaction's snapshot still
 //!     shows: then another was the first to commit a change of it.
 
