@@ -83,7 +83,7 @@ fn a_table_that_another_has_created_since_is_a_conflict() {
         let opened = txn.bytes_or_create(name);
         assert!(matches!(opened, Err(Error::SnapshotConflict { .. })), "{name}: {opened:?}");
         let options = TransactionOptions { isolation: Some(Isolation::Snapshot), ..TransactionOptions::default() };
-        let again = env.transact_with(options.clone(), |txn| txn.bytes_or_create(name)?.put(b"own", b"2"));
+        let again = env.transact_with(options, |txn| txn.bytes_or_create(name)?.put(b"own", b"2"));
         assert!(again.is_ok(), "{name}: {again:?}");
         // One of its own is none of another's.
         let own = env.transact_with(options, |txn| {
