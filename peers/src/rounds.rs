@@ -192,6 +192,7 @@ fn one(section: &Section, entry: &Entry, round: u64, handover_ns: f64, args: &Ru
     let out = dir.0.join("figures");
     let mut command = Command::new(std::env::current_exe()?);
     command.args(["one", "--section", section.name, "--peer", entry.name, "--dir"]).arg(&dir.0);
+    command.envs(section.variables.iter().copied());
     command.args(args.quick.then_some("--quick")).args(["--handover-ns", &handover_ns.to_string()]);
     let errors = dir.0.join("errors");
     let mut child = command

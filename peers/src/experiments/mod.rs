@@ -35,9 +35,15 @@ pub struct Section {
     pub budget_s: f64,
     /// Peers that are left out, with why.
     pub without: &'static [(&'static str, &'static str)],
+    /// Variables in the environment of each process.
+    pub variables: &'static [(&'static str, &'static str)],
     /// The plot: name of its file, prefix of the cases that are its lines' points.
     pub plots: &'static [(&'static str, &'static str)],
 }
+
+/// The C library gives threads heaps of their own, up to eight for each processor. What was freed in one is of no use to
+/// the others, and some stores took three times their cache.
+const ONE_HEAP: &[(&str, &str)] = &[("MALLOC_ARENA_MAX", "1")];
 
 const SERVER: (&str, &str) = ("postgres", "a server's round trips would be all that is seen");
 
@@ -52,6 +58,7 @@ pub const SECTIONS: [Section; 8] = [
         run: tpcb::run,
         budget_s: 780.0,
         without: &[],
+        variables: &[],
         plots: &[
             ("without-sync", "without sync, 10 branches, "),
             ("sync", "sync, 10 branches, "),
@@ -66,6 +73,7 @@ pub const SECTIONS: [Section; 8] = [
         run: commits::run,
         budget_s: 200.0,
         without: &[],
+        variables: &[],
         plots: &[("commits", "sync, ")],
     },
     Section {
@@ -76,6 +84,7 @@ pub const SECTIONS: [Section; 8] = [
         run: reads::run,
         budget_s: 330.0,
         without: &[SERVER],
+        variables: &[],
         plots: &[],
     },
     Section {
@@ -86,6 +95,7 @@ pub const SECTIONS: [Section; 8] = [
         run: loads::run,
         budget_s: 260.0,
         without: &[SERVER],
+        variables: &[],
         plots: &[],
     },
     Section {
@@ -96,6 +106,7 @@ pub const SECTIONS: [Section; 8] = [
         run: memory::run,
         budget_s: 240.0,
         without: &[SERVER],
+        variables: ONE_HEAP,
         plots: &[],
     },
     Section {
@@ -107,6 +118,7 @@ pub const SECTIONS: [Section; 8] = [
         run: restart::run,
         budget_s: 160.0,
         without: &[SERVER],
+        variables: &[],
         plots: &[],
     },
     Section {
@@ -119,6 +131,7 @@ pub const SECTIONS: [Section; 8] = [
         run: ycsb::run,
         budget_s: 160.0,
         without: &[SERVER],
+        variables: &[],
         plots: &[],
     },
     Section {
@@ -129,6 +142,7 @@ pub const SECTIONS: [Section; 8] = [
         run: growth::run,
         budget_s: 260.0,
         without: &[SERVER],
+        variables: &[],
         plots: &[("growth-reads", "reads, "), ("growth-updates", "updates, ")],
     },
 ];
