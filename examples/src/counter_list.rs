@@ -13,7 +13,7 @@
 //!
 //! The recipe, and where it is here:
 //!
-//! 1. *A mutex around each operation.* [`ListStructure`] has a latch for each list: shared for operations on single
+//! 1. *A mutex around each operation.* Each list has a latch ([`Instance::latch`]): shared for operations on single
 //!    pages, exclusive for splits. Locks of transactions are waited for before the latch is taken, never inside.
 //! 2. *A logical undo for each operation.* By the time of a rollback the entry may be on another page.
 //!    [`ListStructure::undo`] looks for its key, under the latch, as every operation does.
@@ -25,12 +25,12 @@
 //! Isolation is the task of the locks: X on the key to create an entry, IX to add to it, S to read it. Transactions
 //! that add do not exclude each other. The undo of an addition subtracts.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use ledgerstone::extend::{
-    Corrupt, Engine, HEADER_BYTES, Handle, Instance, KeyLock, Latch, Layout, LayoutId, Mode, OP_SPACE_SET, OpError,
-    OpId, Operation, PageId, PageMut, Part, RECORD_OVERHEAD_BYTES, Structure, StructureHandle, StructureId, Txn,
+    Corrupt, Engine, HEADER_BYTES, Instance, KeyLock, Layout, LayoutId, Mode, OP_SPACE_SET, OpError, OpId, Operation,
+    PageId, PageMut, Part, RECORD_OVERHEAD_BYTES, Structure, StructureHandle, StructureId, StructureLatch, Txn,
     TxnError, Undo, Words, header, key_hash,
 };
 use ledgerstone::{Error, Transaction};
@@ -60,28 +60,23 @@ const ENTRY_BYTES: usize = 16;
 
 /// A list in a transaction.
 #[derive(Clone)]
-pub struct CounterList {
-    handle: StructureHandle,
-    structure: Arc<ListStructure>,
-}
+pub struct CounterList(StructureHandle);
 
 impl CounterList {
     /// Makes an empty list.
     ///
     /// # Errors
     /// As [`Transaction::create_structure`].
-    pub fn create(txn: &Transaction, structure: &Arc<ListStructure>, name: &str) -> Result<CounterList, Error> {
-        let handle = txn.create_structure(name, COUNTER_LIST, &[])?;
-        Ok(CounterList { handle, structure: Arc::clone(structure) })
+    pub fn create(txn: &Transaction, name: &str) -> Result<CounterList, Error> {
+        Ok(CounterList(txn.create_structure(name, COUNTER_LIST, &[])?))
     }
 
     /// Opens the list of this name.
     ///
     /// # Errors
     /// As [`Transaction::structure`].
-    pub fn open(txn: &Transaction, structure: &Arc<ListStructure>, name: &str) -> Result<CounterList, Error> {
-        let handle = txn.structure(name, COUNTER_LIST)?;
-        Ok(CounterList { handle, structure: Arc::clone(structure) })
+    pub fn open(txn: &Transaction, name: &str) -> Result<CounterList, Error> {
+        Ok(CounterList(txn.structure(name, COUNTER_LIST)?))
     }
 
     /// Adds `delta` to the counter of `key`, which begins at zero.
@@ -89,19 +84,19 @@ impl CounterList {
     /// # Errors
     /// Conflicts, no space.
     pub fn add(&self, key: u64, delta: i64) -> Result<(), Error> {
-        self.handle.enter(Mode::IX, |txn, at| {
+        self.0.enter(Mode::IX, |txn, at| {
             let lock = KeyLock::Key(key_hash(&key.to_be_bytes()));
             txn.lock_key(at.table(), lock, Mode::IX)?;
-            if self.structure.add(txn, at.root(), key, delta)? {
+            if add(txn, at, key, delta)? {
                 return Ok(());
             }
             txn.lock_key(at.table(), lock, Mode::X)?;
             // Somebody may have created it while the lock was waited for.
-            while !self.structure.add(txn, at.root(), key, delta)? {
-                if self.structure.insert(txn, at, key, delta)? {
+            while !add(txn, at, key, delta)? {
+                if insert(txn, at, key, delta)? {
                     break;
                 }
-                self.structure.split(txn, at, key)?;
+                split(txn, at, key)?;
             }
             Ok(())
         })
@@ -112,9 +107,9 @@ impl CounterList {
     /// # Errors
     /// Conflicts.
     pub fn get(&self, key: u64) -> Result<Option<i64>, Error> {
-        self.handle.enter(Mode::IS, |txn, at| {
+        self.0.enter(Mode::IS, |txn, at| {
             txn.lock_key(at.table(), KeyLock::Key(key_hash(&key.to_be_bytes())), Mode::S)?;
-            let _latch = self.structure.latch(at.engine(), at.root(), Hold::Shared)?;
+            let _latch = at.latch().shared()?;
             let page = at.cache().shared(find(at.engine(), at.root(), key)?)?;
             Ok(Page(page.words()).find(key).ok().map(|slot| Page(page.words()).entry(slot).1))
         })
@@ -125,8 +120,8 @@ impl CounterList {
     /// # Errors
     /// Conflicts.
     pub fn all(&self) -> Result<Vec<(u64, i64)>, Error> {
-        self.handle.enter(Mode::S, |_, at| {
-            let _latch = self.structure.latch(at.engine(), at.root(), Hold::Shared)?;
+        self.0.enter(Mode::S, |_, at| {
+            let _latch = at.latch().shared()?;
             let mut all = Vec::new();
             for id in pages(at.engine(), at.root())? {
                 let page = at.cache().shared(id)?;
@@ -141,7 +136,7 @@ impl CounterList {
     /// # Errors
     /// Conflicts.
     pub fn page_count(&self) -> Result<usize, Error> {
-        self.handle.enter(Mode::S, |_, at| Ok(pages(at.engine(), at.root())?.len()))
+        self.0.enter(Mode::S, |_, at| Ok(pages(at.engine(), at.root())?.len()))
     }
 }
 
@@ -222,130 +217,78 @@ fn find(engine: &Engine, root: PageId, key: u64) -> Result<PageId, TxnError> {
     Ok(found)
 }
 
-/// How the latch of a list is held.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Hold {
-    Shared,
-    Exclusive,
-}
+/// The structure, for [`ledgerstone::Options::structure`].
+#[derive(Debug, Clone, Copy)]
+pub struct ListStructure;
 
-/// The latch of a list, held.
-struct Held {
-    latch: Handle<[Latch]>,
-    hold: Hold,
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        match self.hold {
-            Hold::Shared => self.latch[0].unlatch_shared(),
-            Hold::Exclusive => self.latch[0].unlatch_exclusive(),
-        }
+/// Adds to an entry; false if there is none.
+fn add(txn: &mut Txn, at: &Instance, key: u64, delta: i64) -> Result<bool, TxnError> {
+    let args = entry_args(at.root(), key, delta);
+    let _latch = at.latch().shared()?;
+    txn.claim(args.len() + RECORD_OVERHEAD_BYTES)?;
+    let mut page = at.cache().exclusive(find(at.engine(), at.root(), key)?)?;
+    if Page(page.words()).find(key).is_err() {
+        return Ok(false);
     }
+    txn.update(&mut page, OP_ADD, &args)?;
+    Ok(true)
 }
 
-/// The structure, for [`ledgerstone::Options::structure`]. Each environment that is opened needs its own.
-#[derive(Default)]
-pub struct ListStructure {
-    /// By root page.
-    latches: Mutex<BTreeMap<PageId, Handle<[Latch]>>>,
-}
-
-impl ListStructure {
-    /// Step 1. Waits for the transaction that splits the list, or for all that work on it.
-    fn latch(&self, engine: &Engine, root: PageId, hold: Hold) -> Result<Held, TxnError> {
-        let thread = engine.thread()?;
-        let latch = {
-            let mut latches = self.latches.lock().unwrap_or_else(PoisonError::into_inner);
-            match latches.get(&root) {
-                Some(latch) => latch.clone(),
-                None => {
-                    // In the memory that transactions share, where the engine knows how to wait.
-                    let latch = engine.region.alloc(1, 8).and_then(|at| engine.region.handle_slice(at));
-                    let latch = latch.map_err(|error| structure_error(error.to_string()))?;
-                    latches.insert(root, latch.clone());
-                    latch
-                }
-            }
-        };
-        // A split may write more of the log than a latch is waited for.
-        match hold {
-            Hold::Shared => while latch[0].shared().is_err() {},
-            Hold::Exclusive => while latch[0].exclusive(thread).is_err() {},
-        }
-        Ok(Held { latch, hold })
-    }
-
-    /// Adds to an entry; false if there is none.
-    fn add(&self, txn: &mut Txn, root: PageId, key: u64, delta: i64) -> Result<bool, TxnError> {
-        let engine = Arc::clone(txn.engine());
-        let args = entry_args(root, key, delta);
-        let _latch = self.latch(&engine, root, Hold::Shared)?;
+/// Makes an entry; false if there is no room. Its key is locked X, and has no entry.
+fn insert(txn: &mut Txn, at: &Instance, key: u64, value: i64) -> Result<bool, TxnError> {
+    let args = entry_args(at.root(), key, value);
+    let _latch = at.latch().shared()?;
+    loop {
         txn.claim(args.len() + RECORD_OVERHEAD_BYTES)?;
-        let mut page = engine.cache.exclusive(find(&engine, root, key)?)?;
-        if Page(page.words()).find(key).is_err() {
+        let id = find(at.engine(), at.root(), key)?;
+        let mut page = at.cache().exclusive(id)?;
+        // Others insert too: before the page was latched, the key's place may have become another.
+        if find_behind(at.engine(), &page, key)? {
+            continue;
+        }
+        if Page(page.words()).is_full() {
             return Ok(false);
         }
-        txn.update(&mut page, OP_ADD, &args)?;
-        Ok(true)
+        txn.update(&mut page, OP_INSERT, &args)?;
+        return Ok(true);
     }
+}
 
-    /// Makes an entry; false if there is no room. Its key is locked X, and has no entry.
-    fn insert(&self, txn: &mut Txn, at: &Instance, key: u64, value: i64) -> Result<bool, TxnError> {
-        let args = entry_args(at.root(), key, value);
-        let _latch = self.latch(at.engine(), at.root(), Hold::Shared)?;
-        loop {
-            txn.claim(args.len() + RECORD_OVERHEAD_BYTES)?;
-            let id = find(at.engine(), at.root(), key)?;
-            let mut page = at.cache().exclusive(id)?;
-            // Others insert too: before the page was latched, the key's place may have become another.
-            if find_behind(at.engine(), &page, key)? {
-                continue;
-            }
-            if Page(page.words()).is_full() {
-                return Ok(false);
-            }
-            txn.update(&mut page, OP_INSERT, &args)?;
-            return Ok(true);
-        }
+/// Steps 3 and 1: moves half of the entries of the page where `key` belongs to a new page behind it.
+fn split(txn: &mut Txn, at: &Instance, key: u64) -> Result<(), Error> {
+    let cache = at.cache();
+    let _latch = at.latch().exclusive()?;
+    let left = find(at.engine(), at.root(), key)?;
+    // The new page, empty and linked: a whole list, so a group is all that it takes.
+    txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
+    let mut run = at.space().latch_free(1)?; // Maps come before pages.
+    let right = run.first;
+    let mut left_page = cache.exclusive(left)?;
+    if !Page(left_page.words()).is_full() {
+        return Ok(()); // Somebody was faster.
     }
-
-    /// Steps 3 and 1: moves half of the entries of the page where `key` belongs to a new page behind it.
-    fn split(&self, txn: &mut Txn, at: &Instance, key: u64) -> Result<(), Error> {
-        let cache = at.cache();
-        let _latch = self.latch(at.engine(), at.root(), Hold::Exclusive)?;
-        let left = find(at.engine(), at.root(), key)?;
-        // The new page, empty and linked: a whole list, so a group is all that it takes.
-        txn.claim(8 * RECORD_OVERHEAD_BYTES)?;
-        let mut run = at.space().latch_free(1)?; // Maps come before pages.
-        let right = run.first;
+    let mut right_page = cache.exclusive_new(right)?;
+    let (set, next) = (run.args_set(), Page(left_page.words()).next());
+    let (format, link) = (format_args(at.root(), next), link_args(next, right));
+    txn.group(
+        &mut [&mut run.map, &mut left_page, &mut right_page],
+        &[
+            Part { page: 0, op: OP_SPACE_SET, args: &set },
+            Part { page: 2, op: OP_FORMAT, args: &format },
+            Part { page: 1, op: OP_LINK, args: &link },
+        ],
+    )?;
+    drop((run, left_page, right_page));
+    // The entries: two records, both or none.
+    txn.nested_top(|txn| {
+        txn.claim(2 * (RECORD_OVERHEAD_BYTES + cache.page_bytes()))?;
         let mut left_page = cache.exclusive(left)?;
-        if !Page(left_page.words()).is_full() {
-            return Ok(()); // Somebody was faster.
-        }
-        let mut right_page = cache.exclusive_new(right)?;
-        let (set, next) = (run.args_set(), Page(left_page.words()).next());
-        let (format, link) = (format_args(at.root(), next), link_args(next, right));
-        txn.group(
-            &mut [&mut run.map, &mut left_page, &mut right_page],
-            &[
-                Part { page: 0, op: OP_SPACE_SET, args: &set },
-                Part { page: 2, op: OP_FORMAT, args: &format },
-                Part { page: 1, op: OP_LINK, args: &link },
-            ],
-        )?;
-        drop((run, left_page, right_page));
-        // The entries: two records, both or none.
-        txn.nested_top(|txn| {
-            txn.claim(2 * (RECORD_OVERHEAD_BYTES + cache.page_bytes()))?;
-            let mut left_page = cache.exclusive(left)?;
-            let mut right_page = cache.exclusive(right)?;
-            let moved = last_entries(Page(left_page.words()), Page(left_page.words()).count().div_ceil(2));
-            txn.update(&mut left_page, OP_TAKE, &moved)?;
-            txn.update(&mut right_page, OP_GIVE, &moved)?;
-            Ok(())
-        })
-    }
+        let mut right_page = cache.exclusive(right)?;
+        let moved = last_entries(Page(left_page.words()), Page(left_page.words()).count().div_ceil(2));
+        txn.update(&mut left_page, OP_TAKE, &moved)?;
+        txn.update(&mut right_page, OP_GIVE, &moved)?;
+        Ok(())
+    })
 }
 
 /// Whether `key` belongs to a page behind this one, which is latched: the next page that is not empty begins at or
@@ -360,10 +303,6 @@ fn find_behind(engine: &Engine, page: &ledgerstone::extend::ExclusivePage<'_>, k
         id = Page(next.words()).next();
     }
     Ok(false)
-}
-
-fn structure_error(what: String) -> TxnError {
-    TxnError::Structure { structure: "counter list", what }
 }
 
 fn last_entries(page: Page<'_>, count: usize) -> Vec<u8> {
@@ -612,7 +551,7 @@ impl Structure for ListStructure {
             _ => (OP_ADD, value.cast_signed().wrapping_neg()),
         };
         let args = entry_args(root, key, value);
-        let _latch = self.latch(&engine, root, Hold::Shared)?;
+        let _latch = StructureLatch::of(&engine, root).shared()?;
         txn.claim(args.len() + 2 * RECORD_OVERHEAD_BYTES)?;
         let mut page = engine.cache.exclusive(find(&engine, root, key)?)?;
         txn.update(&mut page, back, &args)?;

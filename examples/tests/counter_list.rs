@@ -11,30 +11,28 @@ use ledgerstone_examples::counter_list::{CounterList, ListStructure, cases};
 
 struct Store {
     env: Environment,
-    structure: Arc<ListStructure>,
 }
 
 impl Store {
     fn open(disk: &SimDisk) -> Store {
-        let structure = Arc::new(ListStructure::default());
         let options: Options = Environment::options()
             .cache_bytes(96 * 4096)
             .page_count_max(1 << 14)
             .log_segment_bytes(64 << 10)
             .log_buffer_bytes(128 << 10)
-            .structure(Arc::clone(&structure) as Arc<dyn Structure>);
-        Store { env: options.open_on(Arc::new(disk.clone())).unwrap(), structure }
+            .structure(Arc::new(ListStructure));
+        Store { env: options.open_on(Arc::new(disk.clone())).unwrap() }
     }
 
     fn new() -> (SimDisk, Store) {
         let disk = SimDisk::new();
         let store = Store::open(&disk);
-        store.env.transact(|txn| CounterList::create(txn, &store.structure, "list").map(drop)).unwrap();
+        store.env.transact(|txn| CounterList::create(txn, "list").map(drop)).unwrap();
         (disk, store)
     }
 
     fn list(&self, txn: &Transaction) -> Result<CounterList, Error> {
-        CounterList::open(txn, &self.structure, "list")
+        CounterList::open(txn, "list")
     }
 
     fn all(&self) -> BTreeMap<u64, i64> {
@@ -60,9 +58,8 @@ impl Random {
 #[test]
 fn the_kit_finds_nothing_wrong() {
     let (mut ops, mut layouts) = (Registry::new(), Layouts::basic());
-    let structure = ListStructure::default();
-    structure.operations().into_iter().for_each(|operation| ops.register(operation).unwrap());
-    structure.layouts().into_iter().for_each(|layout| layouts.register(layout).unwrap());
+    ListStructure.operations().into_iter().for_each(|operation| ops.register(operation).unwrap());
+    ListStructure.layouts().into_iter().for_each(|layout| layouts.register(layout).unwrap());
     kit::check_registry(&ops, &cases()).unwrap();
     cases().iter().for_each(|case| kit::check_case(&ops, &layouts, case).unwrap());
 }
@@ -184,8 +181,8 @@ fn a_crash_at_any_write_of_splits_keeps_what_was_committed_and_nothing_else() {
         // The recovery loses its power as well.
         let disk = disk.after_crash(n);
         disk.crash_at(disk.counters().mutations + n % 7 + 1);
-        let structure = Arc::new(ListStructure::default());
-        drop(Environment::options().cache_bytes(96 * 4096).structure(structure).open_on(Arc::new(disk.clone())));
+        let options = Environment::options().cache_bytes(96 * 4096).structure(Arc::new(ListStructure));
+        drop(options.open_on(Arc::new(disk.clone())));
         disk.crash_now();
         let store = Store::open(&disk.after_crash(n + 1));
         let found = store.all();

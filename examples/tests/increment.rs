@@ -354,6 +354,6 @@ fn numbers_that_are_taken_or_ours_are_refused() {
     };
     refused(vec![Arc::new(Picky { first_op: 1000, complains: false })], "users' begin at op1024");
     refused(vec![Arc::new(CountersStructure), Arc::new(CountersStructure)], "its number 1 is that of");
-    let list = || Arc::new(ledgerstone_examples::counter_list::ListStructure::default());
+    let list = || Arc::new(ledgerstone_examples::counter_list::ListStructure);
     refused(vec![list(), Arc::new(Picky { first_op: 1033, complains: false })], "is registered already");
 }

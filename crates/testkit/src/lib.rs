@@ -14,7 +14,7 @@ use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{Log, LogConfig, LogError};
 use ledgerstone_op::Registry;
 use ledgerstone_region::{Region, SlotTable};
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
+use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
 
 pub use loop_device::LoopDevice;
 
@@ -120,6 +120,7 @@ impl EngineKit {
             locks: Arc::new(LockTable::create(&region, locks).expect("memory for locks")),
             table: TxnTable::create(&region, count).expect("memory for transactions"),
             versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).expect("memory for versions"),
+            structure_latches: StructureLatches::create(&region, &slots).expect("memory for latches"),
             region,
             slots,
             log,

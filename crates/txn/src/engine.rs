@@ -17,7 +17,7 @@ use crate::begins::Begins;
 use crate::locks;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
-use crate::{LogicalUndo, Txn, TxnError, TxnTable, VersionStore};
+use crate::{LogicalUndo, StructureLatches, Txn, TxnError, TxnTable, VersionStore};
 
 /// Why a closed environment has failed.
 const CLOSED: &str = "the environment was closed";
@@ -45,6 +45,8 @@ pub struct EngineParts {
     pub table: TxnTable,
     /// What records were before they changed, for snapshots.
     pub versions: Arc<VersionStore>,
+    /// Latches of users' structures.
+    pub structure_latches: StructureLatches,
     /// Settings.
     pub settings: EngineSettings,
     /// Around the disk of log and cache: a failed engine writes nothing.
@@ -80,6 +82,8 @@ pub struct Engine {
     pub table: TxnTable,
     /// What records were before they changed, for snapshots.
     pub versions: Arc<VersionStore>,
+    /// Latches of users' structures.
+    pub(crate) structure_latches: StructureLatches,
     /// Settings.
     pub settings: EngineSettings,
     /// Threads that wait for calls of others (U5 in `users_code.rs`).
@@ -110,6 +114,7 @@ impl Engine {
             ops: parts.ops,
             table: parts.table,
             versions: parts.versions,
+            structure_latches: parts.structure_latches,
             settings: parts.settings,
             call_waits: CallWaits::default(),
             fence: parts.fence,

@@ -171,6 +171,9 @@ pub enum TxnError {
     /// A page's bytes break an invariant of its layout.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
+    /// The thread has the latch of a structure's instance, and asks for one more: a bug of the structure.
+    #[error("this thread has the latch of a structure already; give it back before the next is taken")]
+    StructureLatchHeld,
     /// A structure's own failure during a logical undo, in words.
     #[error("undo by {structure} failed: {what}")]
     Structure {

@@ -35,6 +35,8 @@ mod rollback;
 #[cfg(not(loom))]
 mod savepoint;
 #[cfg(not(loom))]
+mod structure_latch;
+#[cfg(not(loom))]
 mod table;
 #[cfg(not(loom))]
 mod txn;
@@ -71,6 +73,8 @@ pub use prepare::{GLOBAL_ID_BYTES_MAX, Locked, PREPARED_LOCKS_MAX, PrepareRecord
 pub use rollback::Step;
 #[cfg(not(loom))]
 pub use savepoint::Savepoint;
+#[cfg(not(loom))]
+pub use structure_latch::{StructureGuard, StructureLatch, StructureLatches};
 #[cfg(not(loom))]
 pub use table::{OWN_SLOT_COUNT, TxnSlot, TxnTable, state};
 #[cfg(not(loom))]

@@ -16,7 +16,7 @@ use ledgerstone_page::{PageId, TableId};
 use ledgerstone_region::Common;
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, Read};
-use ledgerstone_txn::{Engine, Txn, UsersCode};
+use ledgerstone_txn::{Engine, StructureLatch, Txn, UsersCode};
 
 use crate::catalog::{Entry, StructureId, check_name, unknown};
 use crate::transaction::Shared;
@@ -54,6 +54,12 @@ impl Instance {
     #[must_use]
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
+    }
+
+    /// The instance's latch, which is not held yet: step 1 of the recipe in `docs/operations.md` (Lemon 4.3).
+    #[must_use]
+    pub fn latch(&self) -> StructureLatch<'_> {
+        StructureLatch::of(&self.engine, self.root)
     }
 
     /// The page cache: pages are read and latched here.

@@ -18,6 +18,7 @@
 //! | change several at once, for good | [`Txn::group`], [`Part`], [`Txn::nested_top`] |
 //! | take back what has moved | [`Structure::undo`] |
 //! | lock | [`Txn::lock_table`], [`Txn::lock_key`], [`KeyLock`], [`Mode`] |
+//! | exclude other threads while an instance changes | [`Instance::latch`], [`StructureLatch`] |
 //! | get pages | [`Instance::cache`], [`Instance::space`], [`OP_SPACE_SET`], [`OP_SPACE_CLEAR`] |
 //! | describe bytes | [`Layout`], [`header`], [`Corrupt`] |
 //! | keep records on a page | [`slotted`]; [`fixed`] and [`versioned`] with the operations in [`layouts`] |
@@ -34,7 +35,9 @@ pub use ledgerstone_lock::{LockName, Mode};
 pub use ledgerstone_op::{OpError, Operation, PageMut, PageOperation, Redo, Registry, Undo, Unfit, kit};
 pub use ledgerstone_page::{Corrupt, HEADER_BYTES, LayoutId, OpId, PageId, TableId, header};
 pub use ledgerstone_page::{Layout, Layouts, fixed, raw, slotted, versioned};
-pub use ledgerstone_region::{Handle, Latch, PageBuf, Region, Words, WordsMut};
+pub use ledgerstone_region::{PageBuf, Words, WordsMut};
 pub use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError};
 pub use ledgerstone_structures::layouts;
-pub use ledgerstone_txn::{Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError, key_hash};
+pub use ledgerstone_txn::{
+    Engine, KeyLock, Part, RECORD_OVERHEAD_BYTES, StructureGuard, StructureLatch, Txn, TxnError, key_hash,
+};

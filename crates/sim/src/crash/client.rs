@@ -14,7 +14,6 @@ use ledgerstone::{
     TransactionOptions,
 };
 use ledgerstone_disk::{FaultDisk, SimDisk};
-use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::{Mutex, sync};
 
 use super::consumer::{Consumer, Stopped};
@@ -42,8 +41,6 @@ pub struct Report {
 pub struct Client {
     /// The environment.
     pub env: Environment,
-    /// What it knows of counter lists.
-    pub lists: Arc<ListStructure>,
     /// Tells whether the power is off, which excuses any error.
     pub disk: SimDisk,
     /// The disk that does harm, if one does: from then on every typed error is an answer.
@@ -291,7 +288,7 @@ impl Client {
         let txn = self.env.begin_with(options).map_err(|error| self.trouble("begin", &error))?;
         record.snapshot = txn.snapshot_lsn().map(|lsn| self.told(lsn));
         let (tables, lists, is_indexed) = (BTreeMap::new(), BTreeMap::new(), self.is_indexed);
-        let mut hands = Hands { txn: &txn, structure: &self.lists, tables, lists, savepoints: Vec::new(), is_indexed };
+        let mut hands = Hands { txn: &txn, tables, lists, savepoints: Vec::new(), is_indexed };
         let done = self.steps(&mut hands, plan, 0, plan.steps.len(), record);
         let done = done.and_then(|()| {
             if plan.mark_at.is_some_and(|at| at >= plan.steps.len()) { self.mark(&mut hands, record) } else { Ok(()) }
@@ -695,7 +692,6 @@ fn acknowledge(record: &mut Record) {
 /// A transaction and the tables that it has opened.
 struct Hands<'a> {
     txn: &'a Transaction,
-    structure: &'a Arc<ListStructure>,
     tables: BTreeMap<String, BytesTable>,
     lists: BTreeMap<String, Tally>,
     /// Savepoints that stand, and `None` where a nested transaction began.
@@ -734,7 +730,7 @@ impl Hands<'_> {
 
     fn list(&mut self, name: &str) -> Result<&Tally, Error> {
         if !self.lists.contains_key(name) {
-            self.lists.insert(name.to_owned(), Tally::open(self.txn, self.structure, name)?);
+            self.lists.insert(name.to_owned(), Tally::open(self.txn, name)?);
         }
         Ok(&self.lists[name])
     }
@@ -848,7 +844,7 @@ impl Hands<'_> {
             Deed::List => Seen::Names(self.txn.table_names()?),
             Deed::CreateList { list } => {
                 self.lists.remove(list);
-                let _ = Tally::create(self.txn, self.structure, list)?;
+                let _ = Tally::create(self.txn, list)?;
                 Seen::Done
             }
             Deed::DropList { list } => {

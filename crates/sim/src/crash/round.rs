@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use ledgerstone::{Conflict, Environment, Error, IndexDef, Locking, LogValues, Replacement, Victim};
 use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::{
     Mutex,
     sync::{self, Scheduler},
@@ -250,7 +249,7 @@ fn live_or_fail(
     let opened = ground
         .map_err(Error::from)
         .and_then(|ground| Ok((open(&plan.settings, Arc::clone(&ground.disk), !known.exists)?, ground)));
-    let ((env, lists), ground) = match opened {
+    let (env, ground) = match opened {
         Ok(opened) => opened,
         Err(_) if disk.is_crashed() => {
             say(format!("{ended} while opening"));
@@ -261,7 +260,7 @@ fn live_or_fail(
         Err(error) => return Err(vec![format!("open: {error} ({error:?})")]),
     };
     // A failure from here on pulls the plug first: nothing may wait for a disk that the harness has given up.
-    let result = work(&plan.settings, number, life, disk, &ground, &env, &lists, known, counters, talk);
+    let result = work(&plan.settings, number, life, disk, &ground, &env, known, counters, talk);
     known.consumer.lock().leave();
     if result.is_err() {
         disk.crash_now();
@@ -306,7 +305,6 @@ fn work(
     disk: &SimDisk,
     ground: &Ground,
     env: &Environment,
-    lists: &Arc<ListStructure>,
     known: &mut Known,
     counters: &mut Counters,
     talk: Talk,
@@ -318,7 +316,7 @@ fn work(
     if disk.is_crashed() || matches!(settled?, Settled::PowerLost) {
         return Ok(());
     }
-    let found = look(env, lists).map_err(|error| vec![format!("reading everything back: {error} ({error:?})")])?;
+    let found = look(env).map_err(|error| vec![format!("reading everything back: {error} ({error:?})")])?;
     let evidence = Evidence {
         base: &known.base,
         records: &known.records,
@@ -381,10 +379,10 @@ fn work(
         .enumerate()
         .map(|(client_number, jobs)| {
             let (env, disk, clock, jobs) = (env.clone(), disk.clone(), clock.clone(), jobs.clone());
-            let (lists, consumer) = (Arc::clone(lists), Arc::clone(&known.consumer));
+            let consumer = Arc::clone(&known.consumer);
             let told_lsn = Arc::clone(&told_lsn);
             let (is_indexed, faults, number, life) = (settings.is_indexed, None, client_number, number);
-            let client = Client { env, lists, disk, faults, number, life, is_indexed, clock, told_lsn, consumer };
+            let client = Client { env, disk, faults, number, life, is_indexed, clock, told_lsn, consumer };
             sync::spawn(&format!("client {client_number}"), move || client.run(&jobs))
         })
         .collect();
@@ -438,13 +436,8 @@ fn print_records(life: usize, records: &[Record]) {
 }
 
 /// Opens an environment with the settings of a plan, and with the structures of users that the plans use.
-pub(crate) fn open(
-    settings: &Settings,
-    disk: Arc<dyn Disk>,
-    creates: bool,
-) -> Result<(Environment, Arc<ListStructure>), Error> {
-    let lists = Arc::new(ListStructure::default());
-    let env = register(Environment::options(), &lists)
+pub(crate) fn open(settings: &Settings, disk: Arc<dyn Disk>, creates: bool) -> Result<Environment, Error> {
+    let env = register(Environment::options())
         .create(creates)
         .page_bytes(4096)
         .cache_bytes(settings.cache_frames * 4096)
@@ -470,15 +463,15 @@ pub(crate) fn open(
         .log_values(if settings.logs_whole { LogValues::Whole } else { LogValues::Changed })
         .replacement(if settings.is_lru { Replacement::Lru } else { Replacement::Clock })
         .open_on(disk)?;
-    Ok((env, lists))
+    Ok(env)
 }
 
 /// Everything in an environment. While something is being rolled back since the opening, a snapshot has to show what
 /// was committed.
-pub(crate) fn look(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Error> {
+pub(crate) fn look(env: &Environment) -> Result<State, Error> {
     let mut tries = 0;
     loop {
-        match look_once(env, lists) {
+        match look_once(env) {
             // The reclaimer may be in the way.
             Err(error) if error.is_retryable() && tries < 50 => tries += 1,
             other => return other,
@@ -487,7 +480,7 @@ pub(crate) fn look(env: &Environment, lists: &Arc<ListStructure>) -> Result<Stat
     }
 }
 
-fn look_once(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Error> {
+fn look_once(env: &Environment) -> Result<State, Error> {
     let txn = if env.rolling_back().is_empty() { env.begin()? } else { env.snapshot()? };
     let mut state = State::default();
     for name in txn.table_names()? {
@@ -505,7 +498,7 @@ fn look_once(env: &Environment, lists: &Arc<ListStructure>) -> Result<State, Err
     let _ = txn.commit()?;
     let txn = env.begin()?;
     for (name, _) in txn.structure_names()? {
-        let all = Tally::open(&txn, lists, &name)?.all()?;
+        let all = Tally::open(&txn, &name)?.all()?;
         let records = all.into_iter().map(|(key, counter)| (Bytes::from(key.to_be_bytes()), counter_bytes(counter)));
         state.tables.insert(name, records.collect());
     }
@@ -564,10 +557,10 @@ fn prepare(filled: bool, is_raw: bool, settings: &Settings) -> Result<(SimDisk, 
     };
     let disk = blank(is_raw).map_err(|error| vec![format!("a new disk: {error}")])?;
     let body = || -> Result<State, Error> {
-        let (env, lists) = open(&settings, Ground::new(&disk, is_raw, true)?.disk, true)?;
+        let env = open(&settings, Ground::new(&disk, is_raw, true)?.disk, true)?;
         let txn = env.begin()?;
         for name in &LISTS[..4] {
-            let list = Tally::create(&txn, &lists, name)?;
+            let list = Tally::create(&txn, name)?;
             let key_count = Kind::of(name).map_or(0, Kind::key_count).min(480);
             for key in 0..if filled { key_count / 2 } else { 0 } {
                 list.add(2 * key, 1 << (key % 63))?; // A page has room for a dozen more.
@@ -589,7 +582,7 @@ fn prepare(filled: bool, is_raw: bool, settings: &Settings) -> Result<(SimDisk, 
             }
             let _ = txn.commit()?;
         }
-        let state = look(&env, &lists)?;
+        let state = look(&env)?;
         env.close()?;
         Ok(state)
     };

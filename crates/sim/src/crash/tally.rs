@@ -71,11 +71,11 @@ impl Tally {
     ///
     /// # Errors
     /// As [`Transaction::create_structure`].
-    pub fn create(txn: &Transaction, lists: &Arc<ListStructure>, name: &str) -> Result<Tally, Error> {
+    pub fn create(txn: &Transaction, name: &str) -> Result<Tally, Error> {
         Ok(match Kind::of(name) {
             Some(Kind::Hits) => Tally::Hits(Counters::create(txn, name)?),
             Some(Kind::Page(cells)) => Tally::Page(CellPage::create(txn, name, cells)?),
-            _ => Tally::List(CounterList::create(txn, lists, name)?),
+            _ => Tally::List(CounterList::create(txn, name)?),
         })
     }
 
@@ -83,11 +83,11 @@ impl Tally {
     ///
     /// # Errors
     /// As [`Transaction::structure`].
-    pub fn open(txn: &Transaction, lists: &Arc<ListStructure>, name: &str) -> Result<Tally, Error> {
+    pub fn open(txn: &Transaction, name: &str) -> Result<Tally, Error> {
         Ok(match Kind::of(name) {
             Some(Kind::Hits) => Tally::Hits(Counters::open(txn, name)?),
             Some(Kind::Page(cells)) => Tally::Page(CellPage::open(txn, name, cells)?),
-            _ => Tally::List(CounterList::open(txn, lists, name)?),
+            _ => Tally::List(CounterList::open(txn, name)?),
         })
     }
 
@@ -129,9 +129,9 @@ impl Tally {
 }
 
 /// Options with all the structures.
-pub fn register(options: Options, lists: &Arc<ListStructure>) -> Options {
+pub fn register(options: Options) -> Options {
     options
-        .structure(Arc::clone(lists) as _)
+        .structure(Arc::new(ListStructure))
         .structure(Arc::new(HitsStructure(CountersStructure)))
         .structure(Arc::new(CellStructure))
 }

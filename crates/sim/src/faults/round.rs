@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::{Environment, Error};
 use ledgerstone_disk::{Disk, Fault, FaultDisk, Harm, SimDisk};
-use ledgerstone_examples::counter_list::ListStructure;
 use ledgerstone_region::{
     Mutex,
     sync::{self, Scheduler},
@@ -124,7 +123,7 @@ fn stall_later(disk: &SimDisk, stall: Stall) -> Arc<AtomicU64> {
 }
 
 /// Opens the environment, and the raw store below if there is one.
-fn open_over(plan: &Plan, disk: Arc<dyn Disk>, creates: bool) -> Result<(Environment, Arc<ListStructure>), Error> {
+fn open_over(plan: &Plan, disk: Arc<dyn Disk>, creates: bool) -> Result<Environment, Error> {
     open(&plan.settings, over(disk, plan.is_raw, creates)?, creates)
 }
 
@@ -147,11 +146,11 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
         harm();
     }
     match open_over(&plan.plan, Arc::new(faulty.clone()), plan.plan.start == Start::Nothing) {
-        Ok((env, lists)) => {
+        Ok(env) => {
             if !plan.in_open {
                 harm();
             }
-            work(plan, env, &lists, disk, &faulty, &mut left);
+            work(plan, env, disk, &faulty, &mut left);
         }
         Err(error) if faulty.hits() > 0 && !matches!(error, Error::Panicked(_)) => left.counters.add("open_refused", 1),
         Err(error) => left.bugs.push(format!("open, with no fault met: {error} ({error:?})")),
@@ -171,14 +170,7 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
 }
 
 /// Clients, and the end.
-fn work(
-    plan: &FaultPlan,
-    env: Environment,
-    lists: &Arc<ListStructure>,
-    disk: &SimDisk,
-    faulty: &FaultDisk,
-    left: &mut Left,
-) {
+fn work(plan: &FaultPlan, env: Environment, disk: &SimDisk, faulty: &FaultDisk, left: &mut Left) {
     if plan.plan.settings.is_followed {
         match left.consumer.lock().resume(&env) {
             Ok(()) => {}
@@ -195,9 +187,9 @@ fn work(
         .enumerate()
         .map(|(number, jobs)| {
             let (env, disk, clock) = (env.clone(), disk.clone(), clock.clone());
-            let (lists, faults) = (Arc::clone(lists), Some(faulty.clone()));
+            let faults = Some(faulty.clone());
             let (consumer, told_lsn) = (Arc::clone(&left.consumer), Arc::clone(&told_lsn));
-            let client = Client { env, lists, disk, faults, number, life: 0, is_indexed, clock, told_lsn, consumer };
+            let client = Client { env, disk, faults, number, life: 0, is_indexed, clock, told_lsn, consumer };
             sync::spawn(&format!("client {number}"), move || client.run(&jobs))
         })
         .collect();
@@ -295,7 +287,7 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, 
         counters.add("damage_found", 1);
         Ok((counters.clone(), None))
     };
-    let (env, lists) = match open_over(&plan.plan, Arc::new(left.disk.clone()), plan.plan.start == Start::Nothing) {
+    let env = match open_over(&plan.plan, Arc::new(left.disk.clone()), plan.plan.start == Start::Nothing) {
         Ok(opened) => opened,
         Err(error) => return refuse("open", &error),
     };
@@ -306,7 +298,7 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, 
         settled if promise != Promise::Answers => drop(settled?),
         _ => {}
     }
-    let found = match look(&env, &lists) {
+    let found = match look(&env) {
         Ok(found) => found,
         Err(error) => return refuse("reading everything back", &error),
     };
@@ -337,7 +329,7 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, 
         verify(&env)?;
         let after = env.transact(|txn| txn.bytes_or_create("after")?.put(b"k", b"v"));
         after.map_err(|error: Error| vec![format!("a transaction on the healthy disk: {error}")])?;
-        let kept = look(&env, &lists).map_err(|error| vec![format!("reading everything once more: {error}")])?;
+        let kept = look(&env).map_err(|error| vec![format!("reading everything once more: {error}")])?;
         if plan.ending == Ending::Close {
             env.close().map_err(|error| vec![format!("close on the healthy disk: {error}")])?;
         } else {
@@ -352,8 +344,8 @@ fn look_after(plan: &FaultPlan, base: &State, left: &Left) -> Result<(Counters, 
 /// being durable.
 fn look_again(plan: &FaultPlan, disk: &SimDisk, kept: &State) -> Result<(), Vec<String>> {
     let what = |error: Error| vec![format!("after a power failure on the healthy disk: {error} ({error:?})")];
-    let (env, lists) = open_over(&plan.plan, Arc::new(disk.clone()), false).map_err(what)?;
-    let differences = kept.differences(&look(&env, &lists).map_err(what)?);
+    let env = open_over(&plan.plan, Arc::new(disk.clone()), false).map_err(what)?;
+    let differences = kept.differences(&look(&env).map_err(what)?);
     if !differences.is_empty() {
         let first = "after a power failure on the healthy disk another state is there".to_owned();
         return Err([vec![first], differences].concat());

@@ -13,7 +13,7 @@ use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Handle, Latch, NumberSet, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, TxnTable, VersionStore};
+use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
 
 use super::FILE;
 use super::put_off::locks_needed;
@@ -111,7 +111,9 @@ impl Parts {
         let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
         let table = TxnTable::create(&region, users_count)?;
         let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
+        let structure_latches = StructureLatches::create(&region, &slots)?;
         let engine = Engine::new(EngineParts {
+            structure_latches,
             region,
             slots,
             log,
