@@ -126,6 +126,12 @@ bugs! {
     BackupOfAnotherLife "backup-of-another-life",
     /// The table of a raw store is written before what it names is durable.
     RawTableUnsynced "raw-table-unsynced",
+    /// A slot of a raw store's table counts as durable once it is written.
+    RawSlotUnsynced "raw-slot-unsynced",
+    /// A file of a raw store that has become longer is synced without the table.
+    RawLengthUnsynced "raw-length-unsynced",
+    /// A directory of a raw store is synced without the table.
+    RawNamesUnsynced "raw-names-unsynced",
     /// An archive is anybody's.
     ArchiveOfAnybody "archive-of-anybody",
 }

@@ -10,6 +10,9 @@ pub use ledgerstone_page::planted::Bug;
 pub fn of_raw_store(bug: Bug) -> Option<RawBug> {
     match bug {
         Bug::RawTableUnsynced => Some(RawBug::TableUnsynced),
+        Bug::RawSlotUnsynced => Some(RawBug::SlotUnsynced),
+        Bug::RawLengthUnsynced => Some(RawBug::LengthUnsynced),
+        Bug::RawNamesUnsynced => Some(RawBug::NamesUnsynced),
         _ => None,
     }
 }

@@ -41,8 +41,8 @@ pub struct Section {
     pub plots: &'static [(&'static str, &'static str)],
 }
 
-/// The C library gives threads heaps of their own, up to eight for each processor. What was freed in one is of no use to
-/// the others, and some stores took three times their cache.
+/// The C library gives threads heaps of their own, up to eight for each processor. What was freed in one is of no use
+/// to the others, and some stores took three times their cache.
 const ONE_HEAP: &[(&str, &str)] = &[("MALLOC_ARENA_MAX", "1")];
 
 const SERVER: (&str, &str) = ("postgres", "a server's round trips would be all that is seen");

@@ -7,6 +7,12 @@
 pub enum RawBug {
     /// The table is written before what it names is durable (W2).
     TableUnsynced = 1,
+    /// A slot counts as durable once it is written (W1).
+    SlotUnsynced = 2,
+    /// A file that has become longer is synced without the table (W1).
+    LengthUnsynced = 3,
+    /// A directory is synced without the table.
+    NamesUnsynced = 4,
 }
 
 #[cfg(feature = "planted")]

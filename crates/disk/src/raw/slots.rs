@@ -5,6 +5,7 @@
 //! or damage came between.
 
 use super::flat::Flat;
+use super::planted::RawBug;
 use super::superblock::{BLOCK_BYTES, Superblock};
 use super::table::Table;
 use crate::aligned::AlignedBuf;
@@ -61,5 +62,9 @@ pub(super) fn write(flat: &dyn Flat, superblock: &Superblock, table: &Table) -> 
     if bytes.len() as u64 > superblock.slot_bytes {
         return Err(DiskError::new(flat.name(), "write the table", DiskErrorKind::NoSpace));
     }
-    flat.write_durable_at(superblock.slot_at(table.generation % 2), &bytes)
+    let at = superblock.slot_at(table.generation % 2);
+    if RawBug::SlotUnsynced.is_on() {
+        return flat.write_at(at, &bytes);
+    }
+    flat.write_durable_at(at, &bytes)
 }

@@ -859,3 +859,19 @@ fn a_file_that_grows_after_an_opening_has_zeros() {
     file.sync().unwrap();
     assert_eq!(bytes(&opened(&below).unwrap(), "f"), [vec![7; 100], vec![0; EXTENT as usize - 100]].concat());
 }
+
+/// R2, in an extent that was written to its end: before and after the next opening.
+#[test]
+fn a_file_that_was_cut_in_an_extent_and_grows_again_has_zeros() {
+    let below = blank(1 << 20);
+    let raw = made(&below);
+    let file = raw.open("f", Open::CREATE_NEW).unwrap();
+    file.write_at(0, &[7; 2 * EXTENT as usize]).unwrap();
+    file.sync().unwrap();
+    file.set_len(100).unwrap();
+    file.set_len(2 * EXTENT).unwrap();
+    let expected = [vec![7; 100], vec![0; 2 * EXTENT as usize - 100]].concat();
+    assert_eq!(bytes(&raw, "f"), expected);
+    file.sync().unwrap();
+    assert_eq!(bytes(&opened(&below).unwrap(), "f"), expected);
+}
