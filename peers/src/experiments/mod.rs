@@ -9,6 +9,7 @@ mod memory;
 mod reads;
 mod restart;
 mod tpcb;
+mod written;
 mod ycsb;
 
 pub use restart::{Victim, be_victim};
@@ -48,7 +49,7 @@ const ONE_HEAP: &[(&str, &str)] = &[("MALLOC_ARENA_MAX", "1")];
 const SERVER: (&str, &str) = ("postgres", "a server's round trips would be all that is seen");
 
 /// All of them, in the order of the page.
-pub const SECTIONS: [Section; 8] = [
+pub const SECTIONS: [Section; 9] = [
     Section {
         name: "tpcb",
         title: "TPC-B as LIBTP ran it",
@@ -107,6 +108,17 @@ pub const SECTIONS: [Section; 8] = [
         budget_s: 240.0,
         without: &[SERVER],
         variables: ONE_HEAP,
+        plots: &[],
+    },
+    Section {
+        name: "written",
+        title: "Bytes written by TPC-B",
+        about: "One thread, without sync, 1,000,000 accounts and 10 branches, after a checkpoint. What is written counts \
+                the transfers, a checkpoint after the last one, and the close.",
+        run: written::run,
+        budget_s: 100.0,
+        without: &[SERVER],
+        variables: &[],
         plots: &[],
     },
     Section {
