@@ -5,13 +5,13 @@
 //! ```text
 //! offset  size  field
 //!      0     4  state           0 free, 1 taken
-//!      4     4  shared_count    shared latches held
+//!      4     4  long_latch      the latch that the thread holds or waits for over calls that wait: its number + 1; or 0
 //!      8     8  users_code      whether the thread runs a user's closure: its number << 1 | 1 while it does
 //!     16    48  zero
 //! ```
 //! T1. A slot is taken by the lowest free number when a thread first asks, and given back when the thread ends. Numbers
 //!     are therefore a function of the order of the first calls, as a simulation needs.
-//! T2. Only the slot's thread writes its shared count and users_code while it is taken.
+//! T2. Only the slot's thread writes its long_latch and users_code while it is taken.
 //!
 //! Which threads live is not known here.
 
@@ -45,7 +45,7 @@ mod table {
         #[repr(align(64))]
         pub struct ThreadSlot {
             state: AtomicU32,
-            shared_count: AtomicU32,
+            long_latch: AtomicU32,
             users_code: AtomicU64,
             zeroes: [AtomicU64; 6],
         } size 64
@@ -60,9 +60,17 @@ mod table {
             self.state.load(Acquire) == TAKEN // Pairs with the exchange in `claim`.
         }
 
-        /// How many shared latches the thread holds.
-        pub fn shared_count(&self) -> u32 {
-            self.shared_count.load(Relaxed) // A count to print.
+        /// The latch that the thread holds or waits for over calls that wait, by the number that its layer gives it.
+        #[inline]
+        pub fn long_latch(&self) -> Option<u16> {
+            let word = self.long_latch.load(Relaxed); // The thread's own (T2); to others, something to print.
+            word.checked_sub(1).map(|number| number as u16)
+        }
+
+        /// Notes such a latch before the thread, whose slot this is, asks for it, and that it was given back.
+        #[inline]
+        pub fn set_long_latch(&self, number: Option<u16>) {
+            self.long_latch.store(number.map_or(0, |number| u32::from(number) + 1), Relaxed); // Our own (T2).
         }
 
         /// The user's closure that the thread runs now, by a number that no other run of a closure has. None if it runs
@@ -90,7 +98,7 @@ mod table {
         }
 
         fn give_back(&self) {
-            self.shared_count.store(0, Relaxed); // Published by the Release below.
+            self.long_latch.store(0, Relaxed); // Published by the Release below.
             self.state.store(FREE, Release); // Pairs with the Acquire of the next claim.
         }
     }
@@ -181,20 +189,6 @@ mod table {
                 }
             }
             Err(RegionError::NoThreadSlot { count: self.slots.len() as u32 })
-        }
-
-        /// Notes that the thread has taken a shared latch.
-        #[inline]
-        pub fn note_shared(&self, slot: SlotNo) {
-            let count = &self.slot(slot).shared_count;
-            count.store(count.load(Relaxed) + 1, Relaxed); // Our own (T2): no read-modify-write.
-        }
-
-        /// Notes that the thread has given a shared latch back.
-        #[inline]
-        pub fn forget_shared(&self, slot: SlotNo) {
-            let count = &self.slot(slot).shared_count;
-            count.store(count.load(Relaxed).saturating_sub(1), Relaxed); // As above.
         }
 
         /// One slot, to look at.

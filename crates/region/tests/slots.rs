@@ -54,22 +54,25 @@ fn too_many_threads_are_refused() {
 }
 
 #[test]
-fn shared_latches_are_counted_and_forgotten_with_the_thread() {
+fn what_a_thread_holds_for_long_stands_in_its_slot_and_goes_with_it() {
     let slots = table(2);
-    let me = slots.current();
-    slots.note_shared(me);
-    assert_eq!(slots.slot(me).shared_count(), 1);
-    slots.forget_shared(me);
-    assert_eq!(slots.slot(me).shared_count(), 0);
+    let me = slots.slot(slots.current());
+    assert_eq!(me.long_latch(), None);
+    for number in [0, 7, u16::MAX] {
+        me.set_long_latch(Some(number));
+        assert_eq!(me.long_latch(), Some(number));
+    }
+    me.set_long_latch(None);
+    assert_eq!(me.long_latch(), None);
     for _ in 0..2 {
         let in_thread = slots.clone();
         let before = std::thread::spawn(move || {
-            let me = in_thread.current();
-            let before = in_thread.slot(me).shared_count();
-            in_thread.note_shared(me);
+            let me = in_thread.slot(in_thread.current());
+            let before = me.long_latch();
+            me.set_long_latch(Some(1));
             before
         });
-        assert_eq!(before.join().unwrap(), 0, "a slot is clean for the next thread");
+        assert_eq!(before.join().unwrap(), None, "a slot is clean for the next thread");
     }
 }
 

@@ -120,7 +120,7 @@ impl EngineKit {
             locks: Arc::new(LockTable::create(&region, locks).expect("memory for locks")),
             table: TxnTable::create(&region, count).expect("memory for transactions"),
             versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).expect("memory for versions"),
-            structure_latches: StructureLatches::create(&region, &slots).expect("memory for latches"),
+            structure_latches: StructureLatches::create(&region).expect("memory for latches"),
             region,
             slots,
             log,

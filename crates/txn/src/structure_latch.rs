@@ -1,22 +1,20 @@
 //! Latches of users' structures: step 1 of Lemon's recipe, the mutex around each operation (paper 001, 4.3).
 //!
 //! ```text
-//! region: a fixed number of latches, each in a cache line of its own; a root page has one of them by its hash
-//!         a word for each thread slot: the latch that its thread holds or waits for
+//! root page ─ its hash ─► one of a fixed number of latches in the region, each in a cache line of its own
+//! thread slot ──────────► the number of the latch that its thread holds or waits for
 //! ```
 //! S1. Root pages share latches. So a thread that has one is refused another, which might be the same.
-//! S2. A thread's word says which latch it has, from before it is taken until after it was given back. Only that thread
-//!     writes it.
+//! S2. A thread's slot says which latch it has, from before it is taken until after it was given back.
 //! S3. Such a latch may be held over claims and nested top actions, which wait for the device. So nobody gives up
 //!     waiting for it while the environment works.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::AtomicU64;
 
 use ledgerstone_page::PageId;
-use ledgerstone_region::{Handle, Latch, LatchTimeout, Region, RegionError, SlotNo, SlotTable, shared};
+use ledgerstone_region::{Handle, Latch, LatchTimeout, Region, RegionError, SlotNo, shared};
 
 use crate::{Engine, TxnError};
 
@@ -24,7 +22,6 @@ use crate::{Engine, TxnError};
 const COUNT: u64 = 256;
 /// How often a thread that waits looks whether the environment has failed.
 const LOOK_NS: u64 = 50_000_000;
-const NONE: u32 = 0;
 
 shared! {
     /// One latch, alone in its line.
@@ -35,21 +32,15 @@ shared! {
 }
 
 /// The latches of an environment's structures.
-pub struct StructureLatches {
-    lines: Handle<[Line]>,
-    /// By thread slot: the number of the latch and 1, or [`NONE`] (S2).
-    held: Handle<[AtomicU32]>,
-}
+pub struct StructureLatches(Handle<[Line]>);
 
 impl StructureLatches {
-    /// For threads with these slots.
+    /// Makes them, free.
     ///
     /// # Errors
     /// There is no room in the region.
-    pub fn create(region: &Region, slots: &SlotTable) -> Result<StructureLatches, RegionError> {
-        let lines = region.handle_slice(region.alloc::<Line>(COUNT, 64)?)?;
-        let held = region.handle_slice(region.alloc::<AtomicU32>(u64::from(slots.count()), 64)?)?;
-        Ok(StructureLatches { lines, held })
+    pub fn create(region: &Region) -> Result<StructureLatches, RegionError> {
+        Ok(StructureLatches(region.handle_slice(region.alloc::<Line>(COUNT, 64)?)?))
     }
 }
 
@@ -65,7 +56,7 @@ impl std::fmt::Debug for StructureLatches {
 /// [`Txn::claim`](crate::Txn::claim) and [`Txn::nested_top`](crate::Txn::nested_top). A thread holds one at a time.
 pub struct StructureLatch<'e> {
     engine: &'e Arc<Engine>,
-    no: u32,
+    no: u16,
 }
 
 impl<'e> StructureLatch<'e> {
@@ -74,7 +65,7 @@ impl<'e> StructureLatch<'e> {
     pub fn of(engine: &'e Arc<Engine>, root: PageId) -> StructureLatch<'e> {
         // A multiplicative hash (Fibonacci): the upper bits depend on all of the page's number.
         let hash = root.0.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        StructureLatch { engine, no: (hash >> (64 - COUNT.ilog2())) as u32 }
+        StructureLatch { engine, no: (hash >> (64 - COUNT.ilog2())) as u16 }
     }
 
     /// Takes it for work on single pages, beside others that do the same. Waits for who changes the structure, however
@@ -94,17 +85,20 @@ impl<'e> StructureLatch<'e> {
         self.take(true)
     }
 
+    fn word(&self) -> &'e Latch {
+        &self.engine.structure_latches.0[usize::from(self.no)].latch
+    }
+
     fn take(self, is_exclusive: bool) -> Result<StructureGuard<'e>, TxnError> {
         let thread = self.engine.thread()?;
-        let latches = &self.engine.structure_latches;
-        let held = &latches.held[usize::from(thread.0)];
-        if held.load(Relaxed) != NONE {
+        let slot = self.engine.slots.slot(thread);
+        if slot.long_latch().is_some() {
             return Err(TxnError::StructureLatchHeld); // S1
         }
-        held.store(self.no + 1, Relaxed);
-        // Gives the word back, whatever comes. The latch, too, once it is taken.
+        slot.set_long_latch(Some(self.no));
+        // Clears the slot, whatever comes; and gives the latch back, once it is taken.
         let mut guard = StructureGuard { latch: self, thread, mode: Mode::Waiting, not_send: PhantomData };
-        let latch = &latches.lines[guard.latch.no as usize].latch;
+        let latch = guard.latch.word();
         loop {
             guard.latch.engine.check()?;
             let taken: Result<(), LatchTimeout> = match is_exclusive {
@@ -149,13 +143,11 @@ impl std::fmt::Debug for StructureGuard<'_> {
 
 impl Drop for StructureGuard<'_> {
     fn drop(&mut self) {
-        let latches = &self.latch.engine.structure_latches;
-        let latch = &latches.lines[self.latch.no as usize].latch;
         match self.mode {
             Mode::Waiting => {}
-            Mode::Shared => latch.unlatch_shared(),
-            Mode::Exclusive => latch.unlatch_exclusive(),
+            Mode::Shared => self.latch.word().unlatch_shared(),
+            Mode::Exclusive => self.latch.word().unlatch_exclusive(),
         }
-        latches.held[usize::from(self.thread.0)].store(NONE, Relaxed); // S2
+        self.latch.engine.slots.slot(self.thread).set_long_latch(None); // S2
     }
 }

@@ -111,7 +111,7 @@ impl Parts {
         let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
         let table = TxnTable::create(&region, users_count)?;
         let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
-        let structure_latches = StructureLatches::create(&region, &slots)?;
+        let structure_latches = StructureLatches::create(&region)?;
         let engine = Engine::new(EngineParts {
             structure_latches,
             region,
