@@ -47,6 +47,8 @@ pub enum DiskErrorKind {
     OutOfRange,
     /// Refused by a [`crate::Fence`]: the environment that asks has failed or was closed.
     Closed,
+    /// The disk is the program's own, and has panicked.
+    Panicked,
     /// The device is mounted.
     InUse,
     /// The device holds something that is not a raw store: a file system, a partition table, or bytes that nobody
@@ -138,7 +140,7 @@ impl DiskErrorKind {
             DiskErrorKind::NotRegular | DiskErrorKind::OutOfRange => ErrorKind::InvalidInput,
             DiskErrorKind::NotOurs | DiskErrorKind::NotFormatted | DiskErrorKind::Damaged => ErrorKind::InvalidData,
             DiskErrorKind::NewerFormat => ErrorKind::Unsupported,
-            DiskErrorKind::Crashed | DiskErrorKind::Closed => ErrorKind::Other,
+            DiskErrorKind::Crashed | DiskErrorKind::Closed | DiskErrorKind::Panicked => ErrorKind::Other,
         }
     }
 }
@@ -158,6 +160,7 @@ impl fmt::Display for DiskErrorKind {
             DiskErrorKind::NotRegular => f.write_str("it is not a regular file, but a directory, a pipe or a device"),
             DiskErrorKind::OutOfRange => f.write_str("outside of what the disk can hold"),
             DiskErrorKind::Closed => f.write_str("the environment has failed or was closed"),
+            DiskErrorKind::Panicked => f.write_str("the program's own disk panicked in this call"),
             DiskErrorKind::InUse => f.write_str("the device is mounted; unmount it first"),
             DiskErrorKind::NotOurs => f.write_str(
                 "the device is not empty and holds no raw store; if nothing on it is needed, overwrite it by ledgerstone \

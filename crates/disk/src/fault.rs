@@ -47,7 +47,12 @@ pub enum Harm {
     Misdirect(u64),
     /// A sync reports success and does nothing. A durable write is an ordinary one.
     Lie,
+    /// The call panics with [`PLANNED_PANIC`] and does nothing.
+    Panic,
 }
+
+/// What [`Harm::Panic`] panics with.
+pub const PLANNED_PANIC: &str = "a planned panic of the disk";
 
 /// One fault: the `nth` call of kind `call`, the first being 1, on files whose path contains `path`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,7 +98,7 @@ impl Fault {
 
 /// A fault as text: `CALL:NTH:HARM`, with `+` behind the number for all calls from there on and `@PART` at the end for
 /// files whose path contains that. Calls: `read write sync allocate open name sync-dir lock any`. Harms: `eio no-space
-/// short flip=BIT misdirect=BYTES lie`. So `write:3+:no-space@log` leaves no space from the third write of a log file
+/// short flip=BIT misdirect=BYTES lie panic`. So `write:3+:no-space@log` leaves no space from the third write of a log file
 /// on.
 impl std::str::FromStr for Fault {
     type Err = String;
@@ -123,6 +128,7 @@ impl std::str::FromStr for Fault {
             "flip" => Harm::FlipBit(number(argument)?),
             "misdirect" => Harm::Misdirect(number(argument)?),
             "lie" => Harm::Lie,
+            "panic" => Harm::Panic,
             other => return Err(format!("{other} is not a harm")),
         };
         let fault = Fault::at(call, number(nth.trim_end_matches('+'))?, harm).on(path);
@@ -173,6 +179,8 @@ impl Plan {
                 tell();
             }
         }
+        drop(faults);
+        assert!(found != Some(Harm::Panic), "{PLANNED_PANIC}");
         found
     }
 
@@ -324,6 +332,7 @@ impl FaultFile {
             }
             Some(Harm::Misdirect(by)) => through(offset.saturating_add(by), bytes, durable),
             Some(Harm::Lie) => through(offset, bytes, false),
+            Some(Harm::Panic) => unreachable!("it has panicked"),
         }
     }
 }

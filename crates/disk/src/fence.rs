@@ -8,6 +8,7 @@
 //!     counted only while the fence is open.
 //! N2. The lock is given back once the fence is closed and no call is counted, and not before. So an environment that
 //!     has the lock next finds all that this instance will ever write.
+//! N3. A panic of the disk below is an error of the call (`panics.rs`).
 //!
 //! Count and flags are one word, and each change of it is one atomic operation. So either a call is counted before the
 //! fence closes, or it finds the fence closed. After that the count only falls: one change alone makes it zero and
@@ -19,6 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
 use crate::error::{DiskError, DiskErrorKind};
+use crate::panics::caught;
 
 /// Nothing is changed any more.
 const WRITES_REFUSED: u32 = 1 << 31;
@@ -98,14 +100,19 @@ impl Fence {
         let Some(_inside) = self.enter() else {
             return Err(DiskError::new(path, operation, DiskErrorKind::Closed));
         };
-        call()
+        caught(path, operation, call)
     }
 
-    fn check_open(&self, path: &str, operation: &'static str) -> Result<(), DiskError> {
+    fn reading<T>(
+        &self,
+        path: &str,
+        operation: &'static str,
+        call: impl FnOnce() -> Result<T, DiskError>,
+    ) -> Result<T, DiskError> {
         if self.word.load(Relaxed) & CLOSED != 0 {
             return Err(DiskError::new(path, operation, DiskErrorKind::Closed));
         }
-        Ok(())
+        caught(path, operation, call)
     }
 
     fn release(&self) {
@@ -142,15 +149,13 @@ impl Disk for FencedDisk {
         let below = if how.create || how.create_new {
             self.fence.changing(path, "open", open)?
         } else {
-            self.fence.check_open(path, "open")?;
-            open()?
+            self.fence.reading(path, "open", open)?
         };
         Ok(Arc::new(FencedFile { below, fence: Arc::clone(&self.fence) }))
     }
 
     fn exists(&self, path: &str) -> Result<bool, DiskError> {
-        self.fence.check_open(path, "look for")?;
-        self.below.exists(path)
+        self.fence.reading(path, "look for", || self.below.exists(path))
     }
 
     fn remove(&self, path: &str) -> Result<(), DiskError> {
@@ -162,8 +167,7 @@ impl Disk for FencedDisk {
     }
 
     fn list(&self, dir: &str) -> Result<Vec<String>, DiskError> {
-        self.fence.check_open(dir, "list")?;
-        self.below.list(dir)
+        self.fence.reading(dir, "list", || self.below.list(dir))
     }
 
     fn create_dir(&self, dir: &str) -> Result<(), DiskError> {
@@ -204,8 +208,7 @@ impl FencedFile {
 
 impl DiskFile for FencedFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
-        self.fence.check_open(self.name(), "read")?;
-        self.below.read_at(offset, buf)
+        self.fence.reading(self.name(), "read", || self.below.read_at(offset, buf))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
@@ -225,8 +228,7 @@ impl DiskFile for FencedFile {
     }
 
     fn len(&self) -> Result<u64, DiskError> {
-        self.fence.check_open(self.name(), "length")?;
-        self.below.len()
+        self.fence.reading(self.name(), "length", || self.below.len())
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<(), DiskError> {

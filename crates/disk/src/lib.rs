@@ -39,6 +39,7 @@ mod file;
 mod file_disk;
 mod file_lock;
 mod held;
+mod panics;
 #[cfg(not(loom))]
 mod raw;
 mod read_only;
@@ -51,7 +52,7 @@ pub use aligned::{ALIGNMENT_BYTES, AlignedBuf};
 pub use disk::{Disk, DiskFile, DiskLock, Open};
 pub use error::{DiskError, DiskErrorKind};
 #[cfg(any(test, feature = "simulated"))]
-pub use fault::{Call, Fault, FaultDisk, Harm};
+pub use fault::{Call, Fault, FaultDisk, Harm, PLANNED_PANIC};
 pub use fence::Fence;
 pub use file::SyncMethod;
 pub use file_disk::FileDisk;

@@ -6,7 +6,8 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Barrier};
 
 use common::*;
 use ledgerstone::{Environment, Error};
@@ -25,9 +26,12 @@ fn run_with(fault: Fault) -> bool {
     within(60, &name, move || {
         let disk = SimDisk::new();
         let faulty = FaultDisk::new(Arc::new(disk.clone()));
-        let is_lie = fault.harm == Harm::Lie;
+        let (is_lie, is_panic) = (fault.harm == Harm::Lie, fault.harm == Harm::Panic);
         faulty.add(fault);
-        let told = match open_faulty(&faulty) {
+        // A disk of the program's own that panics before the environment has it: the caller sees that.
+        let opened = catch_unwind(AssertUnwindSafe(|| open_faulty(&faulty)));
+        assert!(opened.is_ok() || is_panic, "{what}");
+        let told = match opened.unwrap_or_else(|_| Err(Error::NoSuchTable(what.clone()))) {
             Ok(env) => {
                 let told = script(&env);
                 if env.is_failed() {
@@ -264,4 +268,44 @@ fn a_disk_is_as_good_as_new_after_its_faults() {
     found.get_mut("t").unwrap().remove(&b"lost?"[..]);
     told.assert_kept(&found, true, "reopened");
     assert!(disk.exists("control").unwrap());
+}
+
+#[test]
+fn every_call_panics_once() {
+    for call in [Call::Read, Call::Write, Call::Sync, Call::Allocate, Call::Open, Call::Name, Call::SyncDir] {
+        every_nth(call, Harm::Panic);
+    }
+}
+
+/// The thread that leads a flush holds what all the others wait for.
+#[test]
+fn nobody_waits_for_a_thread_whose_disk_panicked() {
+    for nth in 1..=8 {
+        within(60, "commits beside a disk that panics", move || {
+            let faulty = FaultDisk::new(Arc::new(SimDisk::new()));
+            let env = open_faulty(&faulty).unwrap();
+            env.transact(|txn| txn.bytes_or_create("t").map(drop)).unwrap();
+            faulty.add(Fault::at(Call::Write, nth, Harm::Panic).on("log"));
+            let (start, threads) = (Barrier::new(4), 0..4_u32);
+            std::thread::scope(|scope| {
+                for no in threads {
+                    let (env, start) = (&env, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        // Each commit waits for the device, until one of them has failed.
+                        for key in 0.. {
+                            let put = |txn: &ledgerstone::Transaction| {
+                                txn.bytes("t")?.put(&[no.to_le_bytes(), u32::to_le_bytes(key)].concat(), b"v")
+                            };
+                            if let Err(error) = env.transact(put) {
+                                assert!(matches!(error, Error::Failed { .. }), "{error:?}");
+                                break;
+                            }
+                        }
+                    });
+                }
+            });
+            assert!(env.is_failed() && env.close().is_err());
+        });
+    }
 }

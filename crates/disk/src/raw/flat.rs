@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::aligned::AlignedBuf;
 use crate::disk::DiskFile;
 use crate::error::DiskError;
+use crate::panics::caught;
 
 /// Zeros are written in pieces of this size.
 const ZERO_BYTES: u64 = 64 << 10;
@@ -84,28 +85,29 @@ pub(super) fn write_zeros(flat: &(impl Flat + ?Sized), offset: u64, len: u64) ->
     Ok(())
 }
 
-/// The bytes of a file of any disk: for tests, and for crashes that are simulated.
+/// The bytes of a file of any disk: for tests, and for crashes that are simulated. A panic of that disk is an error, so
+/// that the raw store notes it as one (W4 in `shared.rs`).
 pub struct FlatFile(pub Arc<dyn DiskFile>);
 
 impl Flat for FlatFile {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), DiskError> {
-        self.0.read_at(offset, buf)
+        caught(self.name(), "read", || self.0.read_at(offset, buf))
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.0.write_at(offset, bytes)
+        caught(self.name(), "write", || self.0.write_at(offset, bytes))
     }
 
     fn write_durable_at(&self, offset: u64, bytes: &[u8]) -> Result<(), DiskError> {
-        self.0.write_durable_at(offset, bytes)
+        caught(self.name(), "write", || self.0.write_durable_at(offset, bytes))
     }
 
     fn sync(&self) -> Result<(), DiskError> {
-        self.0.sync()
+        caught(self.name(), "sync", || self.0.sync())
     }
 
     fn len(&self) -> Result<u64, DiskError> {
-        self.0.len()
+        caught(self.name(), "length", || self.0.len())
     }
 
     fn name(&self) -> &str {

@@ -27,7 +27,7 @@ pub use modelled::{futex_wait, futex_wait_low, futex_wake, futex_wake_low, is_si
 #[cfg(not(loom))]
 pub use real_or_simulated::*;
 #[cfg(not(loom))]
-pub use scheduler::{STEPS_MAX, Scheduler, Stuck, StuckThread, Waits, WhyStuck};
+pub use scheduler::{STEPS_MAX, Scheduler, Stuck, StuckThread, Waits, WhyStuck, ends_a_run};
 #[cfg(not(loom))]
 pub use thread::{JoinHandle, Panicked, ThreadMark, spawn, try_spawn};
 

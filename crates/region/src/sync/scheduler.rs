@@ -135,6 +135,12 @@ const ROOT: u32 = 0;
 /// The payload that unwinds a thread out of a stuck run.
 pub(super) struct Released;
 
+/// Whether this payload is the one that unwinds the threads of a run that has ended: who catches panics lets it pass.
+#[must_use]
+pub fn ends_a_run(payload: &(dyn std::any::Any + Send)) -> bool {
+    payload.is::<Released>()
+}
+
 /// No thread could run any more: a hang was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stuck {

@@ -12,7 +12,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use ledgerstone::{Conflict, Environment, Error, IndexDef, Locking, LogValues, Replacement, Victim};
-use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_disk::{Disk, PLANNED_PANIC, SimDisk};
 use ledgerstone_region::{
     Mutex,
     sync::{self, Scheduler},
@@ -79,9 +79,14 @@ pub(crate) const STEPS_MAX: u64 = 3_000_000;
 /// Messages of panics, in any thread, since the last look.
 static PANICS: std::sync::Mutex<Vec<String>> = std::sync::Mutex::new(Vec::new());
 
-/// Collects the messages of panics instead of printing them; for the whole process.
+/// Collects the messages of panics instead of printing them, but for planned ones; for the whole process.
 pub fn collect_panics() {
     std::panic::set_hook(Box::new(|info| {
+        let said = info.payload();
+        let said = said.downcast_ref::<&str>().copied().or_else(|| said.downcast_ref::<String>().map(String::as_str));
+        if said == Some(PLANNED_PANIC) {
+            return;
+        }
         let thread = std::thread::current().name().unwrap_or("?").to_owned();
         let mut text = format!("panic in {thread}: {info}");
         if std::env::var_os("RUST_BACKTRACE").is_some() {

@@ -133,12 +133,13 @@ fn draw_fault(random: &mut Random) -> Fault {
         Harm::Misdirect(_) => Harm::Misdirect(random.pick(&[512, 4096, 8192, 65_536])),
         other => other,
     };
+    let harm = if random.percent(8) { Harm::Panic } else { harm };
     // Small numbers as likely as large ones: the first calls are those that few tests reach.
     let bits = random.between(1, 9);
     let nth = 1 + random.below(1 << bits);
     let path = random.pick(&["", "", "log", "data", "double_write", "control"]);
     let fault = Fault::at(call, nth, harm).on(path);
-    let may_last = matches!(harm, Harm::Fail(_) | Harm::Short | Harm::Lie);
+    let may_last = matches!(harm, Harm::Fail(_) | Harm::Short | Harm::Lie | Harm::Panic);
     if may_last && random.percent(25) { fault.from_then_on() } else { fault }
 }
 

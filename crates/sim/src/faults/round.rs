@@ -1,6 +1,6 @@
 //! A life with a fault, and what the next one finds.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -127,6 +127,16 @@ fn open_over(plan: &Plan, disk: Arc<dyn Disk>, creates: bool) -> Result<Environm
     open(&plan.settings, over(disk, plan.is_raw, creates)?, creates)
 }
 
+/// The same. A disk that panics before the environment has it for itself is the caller's to see: `None`.
+fn open_panicking(plan: &Plan, disk: &FaultDisk, creates: bool) -> Option<Result<Environment, Error>> {
+    let opened = catch_unwind(AssertUnwindSafe(|| open_over(plan, Arc::new(disk.clone()), creates)));
+    match opened {
+        Ok(opened) => Some(opened),
+        Err(payload) if sync::ends_a_run(&*payload) => resume_unwind(payload),
+        Err(_) => None, // One that was not planned is among the collected ones.
+    }
+}
+
 fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
     let faulty = FaultDisk::new(Arc::new(disk.clone()));
     let mut left = Left {
@@ -145,15 +155,18 @@ fn live(plan: &FaultPlan, disk: &SimDisk) -> Left {
     if plan.in_open {
         harm();
     }
-    match open_over(&plan.plan, Arc::new(faulty.clone()), plan.plan.start == Start::Nothing) {
-        Ok(env) => {
+    match open_panicking(&plan.plan, &faulty, plan.plan.start == Start::Nothing) {
+        None => left.counters.add("open_panicked", 1),
+        Some(Ok(env)) => {
             if !plan.in_open {
                 harm();
             }
             work(plan, env, disk, &faulty, &mut left);
         }
-        Err(error) if faulty.hits() > 0 && !matches!(error, Error::Panicked(_)) => left.counters.add("open_refused", 1),
-        Err(error) => left.bugs.push(format!("open, with no fault met: {error} ({error:?})")),
+        Some(Err(error)) if faulty.hits() > 0 && !matches!(error, Error::Panicked(_)) => {
+            left.counters.add("open_refused", 1);
+        }
+        Some(Err(error)) => left.bugs.push(format!("open, with no fault met: {error} ({error:?})")),
     }
     left.disk = match plan.ending {
         Ending::PowerLoss => disk.after_crash(plan.plan.seed),
