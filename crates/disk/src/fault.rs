@@ -98,8 +98,8 @@ impl Fault {
 
 /// A fault as text: `CALL:NTH:HARM`, with `+` behind the number for all calls from there on and `@PART` at the end for
 /// files whose path contains that. Calls: `read write sync allocate open name sync-dir lock any`. Harms: `eio no-space
-/// short flip=BIT misdirect=BYTES lie panic`. So `write:3+:no-space@log` leaves no space from the third write of a log file
-/// on.
+/// short flip=BIT misdirect=BYTES lie panic`. So `write:3+:no-space@log` leaves no space from the third write of a log
+/// file on.
 impl std::str::FromStr for Fault {
     type Err = String;
 
