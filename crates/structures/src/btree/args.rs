@@ -26,7 +26,7 @@
 
 use ledgerstone_page::PageId;
 
-use super::edit::Entry;
+use super::entry::Entry;
 use super::node::{PADDED, VALUE_LEN, read_pad};
 use crate::scratch::Scratch;
 

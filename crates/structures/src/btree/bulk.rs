@@ -18,7 +18,8 @@ use ledgerstone_space::OP_SPACE_SET;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
-use super::edit::{Entry, child_value, common, fits_fence, separator_between};
+use super::edit::{child_value, fits_fence};
+use super::entry::{Entry, common, separator_between};
 use super::node::{CHILD_BYTES, FENCES_AT, Node, RECORD_HEADER_BYTES, SLOT_BYTES, value_bytes_max};
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
 use super::search::{Aim, Descent, Unposted};

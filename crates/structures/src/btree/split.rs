@@ -28,10 +28,8 @@ use ledgerstone_space::{FreeRun, OP_SPACE_SET};
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
-use super::edit::{
-    Entry, Plan, child_value, entries_of, fits_alone, fits_fence, plan_insert, plan_replace, separator_between,
-    separator_of, size_of, without_first,
-};
+use super::edit::{Plan, child_value, fits_alone, fits_fence, plan_insert, plan_replace, size_of};
+use super::entry::{Entry, entries_of, separator_between, separator_of, without_first};
 use super::node::{CHILD_BYTES, Node};
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
 use super::search::{Descent, Unposted};
