@@ -24,6 +24,7 @@
 #![warn(missing_docs)]
 
 #[cfg(not(loom))]
+mod behind;
 mod cache;
 #[cfg(not(loom))]
 mod config;

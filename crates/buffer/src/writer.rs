@@ -84,9 +84,12 @@ impl Cache {
         part.max(self.double_write.batch_pages() as u32)
     }
 
-    /// Writes until the reserve is clean or nothing in it can be written now.
+    /// Writes until the reserve is clean or nothing in it can be written now, and what was left behind.
     fn writer_round(&self) -> Result<(), BufferError> {
         loop {
+            if self.write_behind()? {
+                continue;
+            }
             let dirty = self.dirty_ahead(self.writer_reserve());
             if dirty.is_empty() || self.write_back_frames(dirty)? == 0 {
                 return Ok(());

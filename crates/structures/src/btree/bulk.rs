@@ -217,7 +217,9 @@ impl Loader {
         let parts: [(usize, OpId, &[u8]); 3] =
             [(0, OP_SPACE_SET, &set), (1, OP_NODE_FENCE, &fence), (2, OP_NODE_FORMAT, &leaf)]; // B4
         txn.group(&mut [&mut run.map, &mut before, &mut page], &parts.map(|(page, op, args)| Part { page, op, args }))?;
+        let full = before.id();
         drop((run, before, page));
+        tree.engine.cache.leave_behind(full);
         tree.post(txn, Unposted { level: 1, separator, child: new })?;
         Ok(true)
     }

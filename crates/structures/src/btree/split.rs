@@ -186,7 +186,10 @@ impl Tree {
             let link = PageId(0);
             let right = FormatArgs { root: self.root, level: 0, link, low: &separator, high: &[], entries: Vec::new() };
             let keep = Node::new(page.words()).count();
-            return self.split_off(txn, run, page, Cut { keep, separator: separator.clone() }, &right);
+            let full = page.id();
+            let unposted = self.split_off(txn, run, page, Cut { keep, separator: separator.clone() }, &right)?;
+            self.engine.cache.leave_behind(full);
+            return Ok(unposted);
         }
         let mut copy = PageScratch::new(self.page_bytes);
         page.words().copy_to(0, &mut copy);
