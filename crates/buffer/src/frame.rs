@@ -57,7 +57,10 @@ shared! {
         /// Bits 0..32 frame number + 1 of the first free frame; bits 32.. a count of changes, against ABA.
         free: AtomicU64,
         free_count: AtomicU64,
-        free_line: [AtomicU64; 6],
+        /// Groups of frames whose memory is wanted ahead of need, and those that have it (`populate.rs`).
+        pub(crate) groups_wanted: AtomicU64,
+        pub(crate) groups_there: AtomicU64,
+        free_line: [AtomicU64; 4],
         /// The bell: raised when a frame was given back, a batch was written, a lane was given back.
         progress: AtomicU32,
         /// How many threads sleep for it.
@@ -202,6 +205,13 @@ impl Frames {
         ledgerstone_region::prefetch(self.descriptor(frame));
     }
 
+    /// Takes the memory of a group of frames from the system.
+    pub(crate) fn populate(&self, group: u64) {
+        let words = GROUP_FRAMES as usize * self.words_per_page;
+        let start = group as usize * words;
+        self.words.populate(start..(start + words).min(self.words.len()));
+    }
+
     /// The words of a frame.
     #[inline]
     pub(crate) fn words(&self, frame: FrameNo) -> &[AtomicU64] {
@@ -287,13 +297,15 @@ impl Frames {
 /// Two descriptors share a cache line. So pages that come in one after the other, as those of a small table do, do not
 /// share one. And no more huge pages are touched than if frames were taken in order.
 fn frame_of_turn(turn: u32, frame_count: u32) -> u32 {
-    const GROUP: u32 = 512;
-    let (group, no) = (turn - turn % GROUP, turn % GROUP);
-    if group + GROUP > frame_count {
+    let (group, no) = (turn - turn % GROUP_FRAMES, turn % GROUP_FRAMES);
+    if group + GROUP_FRAMES > frame_count {
         return turn;
     }
-    group + if no < GROUP / 2 { 2 * no } else { 2 * no - GROUP + 1 }
+    group + if no < GROUP_FRAMES / 2 { 2 * no } else { 2 * no - GROUP_FRAMES + 1 }
 }
+
+/// Frames that are handed out for the first time together.
+pub(crate) const GROUP_FRAMES: u32 = 512;
 
 /// Frames begin where a huge page can begin.
 const FRAMES_ALIGN_BYTES: u64 = 2 << 20;

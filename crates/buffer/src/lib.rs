@@ -52,6 +52,7 @@ mod loom_entry;
 mod miss;
 #[cfg(not(loom))]
 mod pool;
+mod populate;
 #[cfg(not(loom))]
 mod read_ahead;
 #[cfg(not(loom))]

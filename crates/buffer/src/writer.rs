@@ -84,9 +84,11 @@ impl Cache {
         part.max(self.double_write.batch_pages() as u32)
     }
 
-    /// Writes until the reserve is clean or nothing in it can be written now, and what was left behind.
+    /// Writes what was left behind, then until the reserve is clean or nothing in it can be written now. Memory comes
+    /// first.
     fn writer_round(&self) -> Result<(), BufferError> {
         loop {
+            self.populate_ahead();
             if self.write_behind()? {
                 continue;
             }
