@@ -25,6 +25,9 @@
 //!     made the change says so before it gives the exclusive latch back. So it counts as the page's bytes do.
 //! F7. The lowest bit of `rec_lsn` and of `flushing_rec_lsn` says that the first change formats the page. Then the log
 //!     has the page's whole image from there on, and keeps it until the write is done: no checkpoint passes the change.
+//! F8. `groups_used` passes a frame before the frame is taken for the first time, in the one order of what is
+//!     sequentially consistent. So who looks at all frames up to there misses only changes that begin afterwards, with a
+//!     mark from the log's tail of that moment.
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
@@ -60,7 +63,9 @@ shared! {
         /// Groups of frames whose memory is wanted ahead of need, and those that have it (`populate.rs`).
         pub(crate) groups_wanted: AtomicU64,
         pub(crate) groups_there: AtomicU64,
-        free_line: [AtomicU64; 4],
+        /// No frame of the groups from here on was ever taken (F8).
+        groups_used: AtomicU64,
+        free_line: [AtomicU64; 3],
         /// The bell: raised when a frame was given back, a batch was written, a lane was given back.
         progress: AtomicU32,
         /// How many threads sleep for it.
@@ -175,7 +180,7 @@ impl Frames {
     }
 
     pub(crate) fn count_dirty(&self) -> u32 {
-        self.descriptors.iter().filter(|frame| frame.is_dirty()).count() as u32
+        self.all().filter(|(_, frame)| frame.is_dirty()).count() as u32
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -195,8 +200,10 @@ impl Frames {
         &self.descriptors[frame.0 as usize]
     }
 
+    /// Those that were ever taken, and perhaps some more (F8).
     pub(crate) fn all(&self) -> impl Iterator<Item = (FrameNo, &Descriptor)> {
-        self.descriptors.iter().enumerate().map(|(frame, descriptor)| (FrameNo(frame as u32), descriptor))
+        let used = self.control().groups_used.load(SeqCst) as usize * GROUP_FRAMES as usize;
+        self.descriptors.iter().take(used).enumerate().map(|(frame, descriptor)| (FrameNo(frame as u32), descriptor))
     }
 
     /// Asks the processor to fetch what is known of a frame.
@@ -231,6 +238,11 @@ impl Frames {
             match free.compare_exchange_weak(head, ((head >> 32) + 1) << 32 | next, AcqRel, Acquire) {
                 Ok(_) => {
                     self.control().free_count.fetch_sub(1, Relaxed);
+                    let (used, groups) = (&self.control().groups_used, u64::from(frame.0 / GROUP_FRAMES) + 1);
+                    // Acquire: who raised it comes before whatever happens to this frame.
+                    if used.load(Acquire) < groups {
+                        used.fetch_max(groups, SeqCst);
+                    }
                     return Some(frame);
                 }
                 Err(now) => head = now,

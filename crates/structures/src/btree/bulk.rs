@@ -26,7 +26,7 @@ use super::search::{Aim, Descent, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
 
-/// A record of the leaf to come: a key, and right behind it its value.
+/// A record of the leaf to come, as it lies in a node without a prefix.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     at: usize,
@@ -38,7 +38,7 @@ struct Pending {
 #[derive(Debug)]
 pub struct Loader {
     tree: Tree,
-    /// The records of the leaf to come, and where their keys and values are.
+    /// The records of the leaf to come, and their bytes.
     records: Vec<Pending>,
     bytes: Vec<u8>,
     /// Bytes of its records with whole keys.
@@ -77,6 +77,8 @@ impl Loader {
             self.flush(txn)?;
         }
         let at = self.bytes.len();
+        self.bytes.reserve(bytes);
+        self.bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.records.push(Pending { at, key_len: key.len(), value_len: value.len() });
@@ -109,11 +111,11 @@ impl Loader {
     }
 
     fn key(&self, record: Pending) -> &[u8] {
-        &self.bytes[record.at..record.at + record.key_len]
+        &self.bytes[record.at + RECORD_HEADER_BYTES..][..record.key_len]
     }
 
     fn value(&self, record: Pending) -> &[u8] {
-        &self.bytes[record.at + record.key_len..][..record.value_len]
+        &self.bytes[record.at + RECORD_HEADER_BYTES + record.key_len..][..record.value_len]
     }
 
     /// There are leaves up to this key.
@@ -144,7 +146,7 @@ impl Loader {
         if let Some(&last) = self.records.last() {
             self.has_leaves = true;
             self.last_key.clear();
-            self.last_key.extend_from_slice(&self.bytes[last.at..last.at + last.key_len]);
+            self.last_key.extend_from_slice(&self.bytes[last.at + RECORD_HEADER_BYTES..][..last.key_len]);
         }
         self.clear();
     }
@@ -165,7 +167,10 @@ impl Loader {
     }
 
     fn entries(&self) -> Vec<Entry<'_>> {
-        let entry = |&record: &Pending| Entry::new(self.key(record), record.value_len as u16, self.value(record));
+        let entry = |&record: &Pending| {
+            let image = &self.bytes[record.at..][..RECORD_HEADER_BYTES + record.key_len + record.value_len];
+            Entry::of_image(&[], image, record.value_len as u16, record.key_len)
+        };
         self.records.iter().map(entry).collect()
     }
 

@@ -163,22 +163,23 @@ pub fn build(
     };
     let mut building = Building::new(page_bytes, low, high, prefix, &shape);
     for (slot, entry) in entries.iter().enumerate() {
-        let (a, b): (&[u8], &[u8]) = if slot < first { (&[], &[]) } else { entry.after(prefix_len) };
-        let key_len = a.len() + b.len();
-        let record = building.record(RECORD_HEADER_BYTES + key_len + entry.value.len())?;
         if let Some(image) = entry.image(prefix_len)
             && slot >= first
         {
-            record.copy_from_slice(image);
-        } else {
-            let (header, rest) = record.split_at_mut(RECORD_HEADER_BYTES);
-            header.copy_from_slice(&entry.header.to_le_bytes());
-            let (key, value) = rest.split_at_mut(key_len);
-            let (to_a, to_b) = key.split_at_mut(a.len());
-            to_a.copy_from_slice(a);
-            to_b.copy_from_slice(b);
-            value.copy_from_slice(entry.value);
+            building.record(image.len())?.copy_from_slice(image);
+            building.slot(slot, head_of(entry.suffix), entry.suffix.len(), entry.header);
+            continue;
         }
+        let (a, b): (&[u8], &[u8]) = if slot < first { (&[], &[]) } else { entry.after(prefix_len) };
+        let key_len = a.len() + b.len();
+        let record = building.record(RECORD_HEADER_BYTES + key_len + entry.value.len())?;
+        let (header, rest) = record.split_at_mut(RECORD_HEADER_BYTES);
+        header.copy_from_slice(&entry.header.to_le_bytes());
+        let (key, value) = rest.split_at_mut(key_len);
+        let (to_a, to_b) = key.split_at_mut(a.len());
+        to_a.copy_from_slice(a);
+        to_b.copy_from_slice(b);
+        value.copy_from_slice(entry.value);
         let head = head_of(&record[RECORD_HEADER_BYTES..][..key_len]);
         building.slot(slot, head, key_len, entry.header);
     }

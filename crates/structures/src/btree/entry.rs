@@ -42,6 +42,20 @@ impl<'a> Entry<'a> {
         Entry { prefix, suffix, header, value, image }
     }
 
+    /// The record whose bytes these are, of `key_len` bytes behind a prefix. The image is as long as its header says.
+    #[inline]
+    pub(super) fn of_image(prefix: &'a [u8], image: &'a [u8], header: u16, key_len: usize) -> Entry<'a> {
+        let (suffix, value) = image[RECORD_HEADER_BYTES..].split_at(key_len);
+        Entry { prefix, suffix, header, value, image }
+    }
+
+    /// What of its record lies behind the first `skip` bytes of its key, if the record lies as a whole.
+    #[inline]
+    pub(super) fn image_after(&self, skip: usize) -> Option<&'a [u8]> {
+        let skip = skip.checked_sub(self.prefix.len()).filter(|&skip| skip <= self.suffix.len())?;
+        self.image.get(RECORD_HEADER_BYTES + skip..)
+    }
+
     /// The same record under another key.
     #[must_use]
     pub fn under(&self, key: &'a [u8]) -> Entry<'a> {
@@ -135,7 +149,15 @@ pub fn without_first<'a>(level: u8, entries: &[Entry<'a>]) -> Vec<Entry<'a>> {
 /// How many bytes two strings begin with alike.
 #[must_use]
 pub fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+    let (words, others) = (a.as_chunks::<8>().0, b.as_chunks::<8>().0);
+    for (no, (word, other)) in words.iter().zip(others).enumerate() {
+        let differs = u64::from_le_bytes(*word) ^ u64::from_le_bytes(*other);
+        if differs != 0 {
+            return 8 * no + differs.trailing_zeros() as usize / 8;
+        }
+    }
+    let done = 8 * words.len().min(others.len());
+    done + a[done..].iter().zip(&b[done..]).take_while(|(x, y)| x == y).count()
 }
 
 /// As [`separator_between`], of the keys of two entries.
