@@ -15,36 +15,48 @@ use crate::frame_no::FrameNo;
 use ledgerstone_page::PageId;
 use ledgerstone_region::Mutex;
 
-/// Batches that are worth a call of the writer, and a sync.
+/// Batches that are worth a call of the writer, and a sync; but no more than an eighth of the frames.
 const CALL_BATCHES: usize = 4;
-/// Batches that the list holds at most (L2).
-const LIST_BATCHES: usize = 64;
+/// The list holds so many times what is worth a call, at most (L2).
+const LIST_CALLS: usize = 16;
 
 /// The list. The mutex is held for a push, or to take all.
 #[derive(Default)]
 pub(crate) struct Behind(Mutex<Vec<PageId>>);
 
+#[cfg(test)]
+impl Behind {
+    pub(crate) fn len(&self) -> usize {
+        self.0.lock().len()
+    }
+}
+
 impl Cache {
     /// Says that a page which was changed will hardly be changed again soon. Never waits for the device.
     pub fn leave_behind(&self, id: PageId) {
-        let batch_pages = self.double_write.batch_pages();
+        let call_pages = self.call_pages();
         let count = {
             let mut list = self.behind.0.lock();
-            if list.len() < LIST_BATCHES * batch_pages {
+            if list.len() < LIST_CALLS * call_pages {
                 list.push(id);
             }
             list.len()
         };
-        if count.is_multiple_of(CALL_BATCHES * batch_pages) {
+        if count.is_multiple_of(call_pages) {
             self.call_writer();
         }
+    }
+
+    fn call_pages(&self) -> usize {
+        let part = self.frame_count() as usize / 8;
+        part.min(CALL_BATCHES * self.double_write.batch_pages())
     }
 
     /// Writes pages that were left behind, if there are enough of them. Says whether there were.
     pub(crate) fn write_behind(&self) -> Result<bool, BufferError> {
         let ids = {
             let mut list = self.behind.0.lock();
-            if list.len() < CALL_BATCHES * self.double_write.batch_pages() {
+            if list.len() < self.call_pages() {
                 return Ok(false);
             }
             std::mem::take(&mut *list)
