@@ -1,4 +1,4 @@
-//! Pages that are left behind.
+//! What the page writer does ahead of need: pages that were left behind go home, and memory for frames is taken.
 
 use super::*;
 
@@ -45,4 +45,20 @@ fn the_list_is_bounded_without_a_writer() {
     assert!(fixture.cache.write_behind().unwrap());
     assert_eq!((fixture.cache.behind.len(), fixture.cache.stats().dirty_frame_count), (0, 0));
     assert!(!fixture.cache.write_behind().unwrap());
+}
+
+#[test]
+fn memory_is_taken_ahead_once_a_group_of_frames_is_full() {
+    let fixture = fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup { frames: 2000, ..Setup::default() });
+    fixture.cache.start_writer();
+    let there = || fixture.cache.pool.frames.control().groups_there.load(SeqCst);
+    let write = |id: u64| fixture.write(PageId(id), 7).map(|_| ()).unwrap();
+    (0..512).for_each(write);
+    assert_eq!(there(), 0, "a small environment stays small");
+    write(512);
+    wait_until("as many groups as are in use, and one more", || there() == 3);
+    // More than there are frames.
+    (513..3000).for_each(write);
+    fixture.cache.stop_writer();
+    assert!((0..3000).all(|id| fixture.read(PageId(id)).unwrap() == 7));
 }
