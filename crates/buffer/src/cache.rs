@@ -10,6 +10,7 @@
 //!
 //! This file does not know how a page comes in (`miss.rs`) or goes out (`write_back.rs`).
 
+use crate::behind::Behind;
 use crate::config::{CacheConfig, Tuning};
 use crate::entry::PageEntry;
 use crate::error::BufferError;
@@ -42,6 +43,7 @@ pub struct Cache {
     pub(crate) page_bytes: usize,
     pub(crate) tuning: Tuning,
     pub(crate) writer: Writer,
+    pub(crate) behind: Behind,
     pub(crate) readers: Readers,
 }
 
@@ -100,6 +102,7 @@ impl Cache {
             page_bytes: page_bytes as usize,
             tuning,
             writer: Writer::new(),
+            behind: Behind::default(),
             readers: Readers::new(),
         }))
     }

@@ -25,6 +25,9 @@
 //!     made the change says so before it gives the exclusive latch back. So it counts as the page's bytes do.
 //! F7. The lowest bit of `rec_lsn` and of `flushing_rec_lsn` says that the first change formats the page. Then the log
 //!     has the page's whole image from there on, and keeps it until the write is done: no checkpoint passes the change.
+//! F8. `groups_used` passes a frame before the frame is taken for the first time, in the one order of what is
+//!     sequentially consistent. So who looks at all frames up to there misses only changes that begin afterwards, with a
+//!     mark from the log's tail of that moment.
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
@@ -57,7 +60,12 @@ shared! {
         /// Bits 0..32 frame number + 1 of the first free frame; bits 32.. a count of changes, against ABA.
         free: AtomicU64,
         free_count: AtomicU64,
-        free_line: [AtomicU64; 6],
+        /// Groups of frames whose memory is wanted ahead of need, and those that have it (`populate.rs`).
+        pub(crate) groups_wanted: AtomicU64,
+        pub(crate) groups_there: AtomicU64,
+        /// No frame of the groups from here on was ever taken (F8).
+        groups_used: AtomicU64,
+        free_line: [AtomicU64; 3],
         /// The bell: raised when a frame was given back, a batch was written, a lane was given back.
         progress: AtomicU32,
         /// How many threads sleep for it.
@@ -172,7 +180,7 @@ impl Frames {
     }
 
     pub(crate) fn count_dirty(&self) -> u32 {
-        self.descriptors.iter().filter(|frame| frame.is_dirty()).count() as u32
+        self.all().filter(|(_, frame)| frame.is_dirty()).count() as u32
     }
 
     pub(crate) fn bytes(&self) -> u64 {
@@ -192,14 +200,23 @@ impl Frames {
         &self.descriptors[frame.0 as usize]
     }
 
+    /// Those that were ever taken, and perhaps some more (F8).
     pub(crate) fn all(&self) -> impl Iterator<Item = (FrameNo, &Descriptor)> {
-        self.descriptors.iter().enumerate().map(|(frame, descriptor)| (FrameNo(frame as u32), descriptor))
+        let used = self.control().groups_used.load(SeqCst) as usize * GROUP_FRAMES as usize;
+        self.descriptors.iter().take(used).enumerate().map(|(frame, descriptor)| (FrameNo(frame as u32), descriptor))
     }
 
     /// Asks the processor to fetch what is known of a frame.
     #[inline]
     pub(crate) fn prefetch_descriptor(&self, frame: FrameNo) {
         ledgerstone_region::prefetch(self.descriptor(frame));
+    }
+
+    /// Takes the memory of a group of frames from the system.
+    pub(crate) fn populate(&self, group: u64) {
+        let words = GROUP_FRAMES as usize * self.words_per_page;
+        let start = group as usize * words;
+        self.words.populate(start..(start + words).min(self.words.len()));
     }
 
     /// The words of a frame.
@@ -221,6 +238,11 @@ impl Frames {
             match free.compare_exchange_weak(head, ((head >> 32) + 1) << 32 | next, AcqRel, Acquire) {
                 Ok(_) => {
                     self.control().free_count.fetch_sub(1, Relaxed);
+                    let (used, groups) = (&self.control().groups_used, u64::from(frame.0 / GROUP_FRAMES) + 1);
+                    // Acquire: who raised it comes before whatever happens to this frame.
+                    if used.load(Acquire) < groups {
+                        used.fetch_max(groups, SeqCst);
+                    }
                     return Some(frame);
                 }
                 Err(now) => head = now,
@@ -287,13 +309,15 @@ impl Frames {
 /// Two descriptors share a cache line. So pages that come in one after the other, as those of a small table do, do not
 /// share one. And no more huge pages are touched than if frames were taken in order.
 fn frame_of_turn(turn: u32, frame_count: u32) -> u32 {
-    const GROUP: u32 = 512;
-    let (group, no) = (turn - turn % GROUP, turn % GROUP);
-    if group + GROUP > frame_count {
+    let (group, no) = (turn - turn % GROUP_FRAMES, turn % GROUP_FRAMES);
+    if group + GROUP_FRAMES > frame_count {
         return turn;
     }
-    group + if no < GROUP / 2 { 2 * no } else { 2 * no - GROUP + 1 }
+    group + if no < GROUP_FRAMES / 2 { 2 * no } else { 2 * no - GROUP_FRAMES + 1 }
 }
+
+/// Frames that are handed out for the first time together.
+pub(crate) const GROUP_FRAMES: u32 = 512;
 
 /// Frames begin where a huge page can begin.
 const FRAMES_ALIGN_BYTES: u64 = 2 << 20;

@@ -24,6 +24,7 @@
 #![warn(missing_docs)]
 
 #[cfg(not(loom))]
+mod behind;
 mod cache;
 #[cfg(not(loom))]
 mod config;
@@ -51,6 +52,7 @@ mod loom_entry;
 mod miss;
 #[cfg(not(loom))]
 mod pool;
+mod populate;
 #[cfg(not(loom))]
 mod read_ahead;
 #[cfg(not(loom))]

@@ -281,6 +281,7 @@ impl Cache {
     /// A frame without waiting: a free one, or a clean page's. Tries `tries_max` pages at most.
     pub(crate) fn quick_frame(&self, tries_max: u32) -> Option<FrameNo> {
         if let Some(frame) = self.pool.frames.take_free() {
+            self.frame_is_taken(frame);
             return Some(frame);
         }
         let slot = self.pool.slot();

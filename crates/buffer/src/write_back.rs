@@ -91,7 +91,23 @@ impl Cache {
             .filter(|(_, frame)| frame.oldest_change().is_some_and(|oldest| oldest < lsn))
             .filter_map(|(no, frame)| Some((frame.page()?, no)))
             .collect();
-        self.sort_for_batches(&mut due);
+        let (mut written, busy) = self.write_back_due(&mut due, lsn)?;
+        // Nothing is taken now, so it is safe to wait, one page at a time (W4).
+        for frame in busy {
+            written += self.write_back_one(frame, lsn)?;
+        }
+        Ok(written)
+    }
+
+    /// Writes these, and leaves out those that are latched or on their way.
+    pub(crate) fn write_back_left(&self, mut frames: Vec<(PageId, FrameNo)>) -> Result<(), BufferError> {
+        self.write_back_due(&mut frames, Lsn(u64::MAX)).map(drop)
+    }
+
+    /// Writes those of `due` that have changes below `lsn`, a sync for many batches. Returns how many it wrote, and
+    /// those that are latched or on their way.
+    fn write_back_due(&self, due: &mut [(PageId, FrameNo)], lsn: Lsn) -> Result<(usize, Vec<FrameNo>), BufferError> {
+        self.sort_for_batches(due);
         let mut written = 0;
         let mut busy = Vec::new();
         let mut sent = Sent::default();
@@ -110,11 +126,7 @@ impl Cache {
             }
         }
         self.batches_sync(&mut sent)?;
-        // Nothing is taken now, so it is safe to wait, one page at a time (W4).
-        for frame in busy {
-            written += self.write_back_one(frame, lsn)?;
-        }
-        Ok(written)
+        Ok((written, busy))
     }
 
     /// Writes back all pages that are dirty now. See [`Cache::write_back_before`].

@@ -84,9 +84,14 @@ impl Cache {
         part.max(self.double_write.batch_pages() as u32)
     }
 
-    /// Writes until the reserve is clean or nothing in it can be written now.
+    /// Writes what was left behind, then until the reserve is clean or nothing in it can be written now. Memory comes
+    /// first.
     fn writer_round(&self) -> Result<(), BufferError> {
         loop {
+            self.populate_ahead();
+            if self.write_behind()? {
+                continue;
+            }
             let dirty = self.dirty_ahead(self.writer_reserve());
             if dirty.is_empty() || self.write_back_frames(dirty)? == 0 {
                 return Ok(());

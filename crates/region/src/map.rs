@@ -20,7 +20,7 @@ use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::{ByNumber, Offset, RegionError, Shared, Span, shared};
 use std::any::TypeId;
 use std::fmt;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -238,6 +238,16 @@ impl<T: ?Sized> Handle<T> {
     }
 }
 
+impl<T> Handle<[T]> {
+    /// Takes the memory of these values from the system now, in whole pages: otherwise it comes at their first use.
+    /// What they hold does not change. Nothing is said if the system has none, or does not know how.
+    pub fn populate(&self, values: Range<usize>) {
+        if let Some(values) = self.get(values) {
+            Memory::populate(NonNull::from(values).cast(), size_of_val(values));
+        }
+    }
+}
+
 impl<T: ?Sized> WeakHandle<T> {
     /// The handle, if the region is still mapped.
     pub fn upgrade(&self) -> Option<Handle<T>> {
@@ -339,6 +349,16 @@ impl Memory {
         }
     }
 
+    /// Takes memory for whole pages now, which is otherwise taken at their first use.
+    fn populate(start: NonNull<u8>, bytes: usize) {
+        let skip = start.align_offset(4096);
+        let bytes = bytes.saturating_sub(skip) / 4096 * 4096;
+        if bytes > 0 {
+            // SAFETY: whole pages of our own mapping, which the caller keeps; what they hold does not change.
+            unsafe { libc::madvise(start.as_ptr().add(skip).cast(), bytes, libc::MADV_POPULATE_WRITE) };
+        }
+    }
+
     fn release(&self, _base: NonNull<u8>) {
         // SAFETY: this is what was mapped; nobody reaches it any more (R2).
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
@@ -363,6 +383,8 @@ impl Memory {
     }
 
     fn advise_huge(&self, _base: NonNull<u8>, _start: u64, _end: u64) {}
+
+    fn populate(_start: NonNull<u8>, _bytes: usize) {}
 
     fn release(&self, base: NonNull<u8>) {
         // SAFETY: allocated with this layout; nobody reaches it any more (R2).

@@ -35,6 +35,17 @@ fn memory_is_zeroed_aligned_and_given_out_once() {
 }
 
 #[test]
+fn memory_that_is_taken_ahead_keeps_what_it_holds() {
+    let region = Region::anonymous(8 << 20).unwrap();
+    let words: Handle<[AtomicU64]> = region.handle_slice(region.alloc(1 << 18, 4096).unwrap()).unwrap();
+    words[700].store(5, Relaxed);
+    for values in [0..1 << 18, 3..5, 600..1 << 17, 7..7, 1..(1 << 18) + 1] {
+        words.populate(values);
+    }
+    assert_eq!((words[700].load(Relaxed), words[701].load(Relaxed)), (5, 0));
+}
+
+#[test]
 fn a_handle_outlives_the_region_it_keeps() {
     let region = Region::anonymous(1 << 20).unwrap();
     let words: Handle<[AtomicU64]> = region.handle_slice(region.alloc(16, 8).unwrap()).unwrap();

@@ -9,7 +9,8 @@ use crate::btree::args::{
     FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, TakeArgs, write_cut_low, write_place,
     write_relink, write_remove, write_repoint,
 };
-use crate::btree::edit::{Entry, child_value};
+use crate::btree::edit::child_value;
+use crate::btree::entry::Entry;
 use crate::btree::ops::*;
 
 const ROOT: PageId = PageId(7);

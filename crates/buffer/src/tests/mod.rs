@@ -3,6 +3,7 @@
 //! Pages are filled with one repeated word, so that a page read half old and half new shows.
 
 mod basics;
+mod behind;
 mod crash;
 mod faults;
 mod pressure;

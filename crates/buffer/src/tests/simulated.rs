@@ -85,6 +85,11 @@ fn client(fixture: &Fixture, no: u64, seed: u64) -> Result<(), BufferError> {
             }
             counts[at as usize] += 1;
             fixture.change(&mut low, counts[at as usize]);
+            drop(low);
+            // More often than loads do.
+            if random.below(2) == 0 {
+                fixture.cache.leave_behind(id);
+            }
         } else {
             match fixture.read(id) {
                 Ok(count) => assert_eq!(count, counts[at as usize], "{id}"),

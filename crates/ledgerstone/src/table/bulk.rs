@@ -75,7 +75,7 @@ impl SortedLoader {
                         return Err(Error::LoadIncomplete);
                     }
                     loader.push(txn, key, value)?;
-                    indexes.add(entries)
+                    if entries.is_empty() { Ok(()) } else { indexes.add(entries) }
                 })?;
                 self.is_broken = false;
             }

@@ -26,7 +26,7 @@
 
 use ledgerstone_page::PageId;
 
-use super::edit::Entry;
+use super::entry::Entry;
 use super::node::{PADDED, VALUE_LEN, read_pad};
 use crate::scratch::Scratch;
 
@@ -69,8 +69,9 @@ impl Writer {
     /// An entry, and of its key what comes after the first `skip` bytes.
     #[inline]
     fn entry(self, entry: &Entry<'_>, skip: usize) -> Writer {
-        if let Some(image) = entry.image(skip) {
-            return self.u16(entry.suffix.len()).bytes(image);
+        if let Some(rest) = entry.image_after(skip) {
+            let key_len = entry.key_len() - skip;
+            return self.bytes(&(key_len as u32 | u32::from(entry.header) << 16).to_le_bytes()).bytes(rest);
         }
         let (a, b) = entry.after(skip);
         self.u16(a.len() + b.len()).u16(usize::from(entry.header)).bytes(a).bytes(b).bytes(entry.value)
@@ -127,16 +128,27 @@ impl<'a> Reader<'a> {
         self.bytes(6).map(|b| PageId(u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], 0, 0])))
     }
 
-    /// A value and its pad.
-    fn area(&mut self, header: u16) -> Option<&'a [u8]> {
-        let len = value_len(header);
-        if header & PADDED == 0 {
-            return self.bytes(len);
+    /// What [`Writer::entry`] has written of a record behind this prefix.
+    #[inline]
+    fn entry(&mut self, prefix: &'a [u8]) -> Option<Entry<'a>> {
+        let &[a, b, c, d] = self.0.first_chunk::<ENTRY_BYTES_MIN>()?;
+        let (key_len, header) = (usize::from(u16::from_le_bytes([a, b])), u16::from_le_bytes([c, d]));
+        let mut end = ENTRY_BYTES_MIN + key_len + value_len(header);
+        if header & PADDED != 0 {
+            end += self.pad_at(end)?;
         }
-        let first = [*self.0.get(len)?, self.0.get(len + 1).copied().unwrap_or(0)];
+        let (record, rest) = self.0.split_at_checked(end)?;
+        self.0 = rest;
+        Some(Entry::of_image(prefix, &record[2..], header, key_len))
+    }
+
+    /// The length of the pad behind a value.
+    #[cold]
+    fn pad_at(&self, at: usize) -> Option<usize> {
+        let first = [*self.0.get(at)?, self.0.get(at + 1).copied().unwrap_or(0)];
         match read_pad(u16::from_le_bytes(first)) {
             0 => None,
-            pad => self.bytes(len + pad),
+            pad => Some(pad),
         }
     }
 
@@ -312,11 +324,8 @@ impl<'a> FormatArgs<'a> {
         let (low, high, prefix) = (args.bytes(low_len)?, args.bytes(high_len)?, args.bytes(prefix_len)?);
         let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for slot in 0..count {
-            let (key_len, record) = (args.size()?, args.0);
-            let header = args.u16()?;
-            let (_, area) = (args.bytes(key_len)?, args.area(header)?);
             let prefix = if level > 0 && slot == 0 { &[][..] } else { prefix };
-            entries.push(Entry::of_record(prefix, record, key_len, area.len()));
+            entries.push(args.entry(prefix)?);
         }
         args.end(FormatArgs { root, level, link, low, high, entries })
     }
@@ -427,10 +436,7 @@ impl<'a> TakeArgs<'a> {
         let (high, prefix) = (args.bytes(high_len)?, args.bytes(prefix_len)?);
         let mut entries = Vec::with_capacity(count.min(args.0.len() / ENTRY_BYTES_MIN));
         for _ in 0..count {
-            let (key_len, record) = (args.size()?, args.0);
-            let header = args.u16()?;
-            let (_, area) = (args.bytes(key_len)?, args.area(header)?);
-            entries.push(Entry::of_record(prefix, record, key_len, area.len()));
+            entries.push(args.entry(prefix)?);
         }
         args.end(TakeArgs { link, high, entries })
     }

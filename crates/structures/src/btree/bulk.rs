@@ -18,14 +18,15 @@ use ledgerstone_space::OP_SPACE_SET;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
-use super::edit::{Entry, child_value, common, fits_fence, separator_between};
+use super::edit::{child_value, fits_fence};
+use super::entry::{Entry, common, separator_between};
 use super::node::{CHILD_BYTES, FENCES_AT, Node, RECORD_HEADER_BYTES, SLOT_BYTES, value_bytes_max};
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
 use super::search::{Aim, Descent, Unposted};
 use super::tree::Tree;
 use crate::TreeError;
 
-/// A record of the leaf to come: a key, and right behind it its value.
+/// A record of the leaf to come, as it lies in a node without a prefix.
 #[derive(Debug, Clone, Copy)]
 struct Pending {
     at: usize,
@@ -37,7 +38,7 @@ struct Pending {
 #[derive(Debug)]
 pub struct Loader {
     tree: Tree,
-    /// The records of the leaf to come, and where their keys and values are.
+    /// The records of the leaf to come, and their bytes.
     records: Vec<Pending>,
     bytes: Vec<u8>,
     /// Bytes of its records with whole keys.
@@ -76,6 +77,8 @@ impl Loader {
             self.flush(txn)?;
         }
         let at = self.bytes.len();
+        self.bytes.reserve(bytes);
+        self.bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
         self.records.push(Pending { at, key_len: key.len(), value_len: value.len() });
@@ -108,11 +111,11 @@ impl Loader {
     }
 
     fn key(&self, record: Pending) -> &[u8] {
-        &self.bytes[record.at..record.at + record.key_len]
+        &self.bytes[record.at + RECORD_HEADER_BYTES..][..record.key_len]
     }
 
     fn value(&self, record: Pending) -> &[u8] {
-        &self.bytes[record.at + record.key_len..][..record.value_len]
+        &self.bytes[record.at + RECORD_HEADER_BYTES + record.key_len..][..record.value_len]
     }
 
     /// There are leaves up to this key.
@@ -143,7 +146,7 @@ impl Loader {
         if let Some(&last) = self.records.last() {
             self.has_leaves = true;
             self.last_key.clear();
-            self.last_key.extend_from_slice(&self.bytes[last.at..last.at + last.key_len]);
+            self.last_key.extend_from_slice(&self.bytes[last.at + RECORD_HEADER_BYTES..][..last.key_len]);
         }
         self.clear();
     }
@@ -164,7 +167,10 @@ impl Loader {
     }
 
     fn entries(&self) -> Vec<Entry<'_>> {
-        let entry = |&record: &Pending| Entry::new(self.key(record), record.value_len as u16, self.value(record));
+        let entry = |&record: &Pending| {
+            let image = &self.bytes[record.at..][..RECORD_HEADER_BYTES + record.key_len + record.value_len];
+            Entry::of_image(&[], image, record.value_len as u16, record.key_len)
+        };
         self.records.iter().map(entry).collect()
     }
 
@@ -216,7 +222,9 @@ impl Loader {
         let parts: [(usize, OpId, &[u8]); 3] =
             [(0, OP_SPACE_SET, &set), (1, OP_NODE_FENCE, &fence), (2, OP_NODE_FORMAT, &leaf)]; // B4
         txn.group(&mut [&mut run.map, &mut before, &mut page], &parts.map(|(page, op, args)| Part { page, op, args }))?;
+        let full = before.id();
         drop((run, before, page));
+        tree.engine.cache.leave_behind(full);
         tree.post(txn, Unposted { level: 1, separator, child: new })?;
         Ok(true)
     }

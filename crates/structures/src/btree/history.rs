@@ -23,7 +23,7 @@ use ledgerstone_page::{Corrupt, Lsn, OpId, PageId};
 use ledgerstone_txn::{Image, TxnError, Unseen};
 
 use super::args::{FormatArgs, PatchArgs, Place, ReplaceArgs, TakeArgs};
-use super::edit::Entry;
+use super::entry::Entry;
 use super::gathered::Gathered;
 use super::node::{GHOST, Node, PADDED};
 use super::ops::{

@@ -75,7 +75,7 @@ mod tests {
 
     use super::*;
     use crate::btree::args::FormatArgs;
-    use crate::btree::edit::Entry;
+    use crate::btree::entry::Entry;
     use crate::btree::ops::{OP_NODE_FORMAT, register};
 
     const ROOT: PageId = PageId(7);

@@ -27,7 +27,7 @@ use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::FormatArgs;
-use super::edit::entries_of;
+use super::entry::entries_of;
 use super::node::Node;
 use super::ops::{OP_NODE_FORMAT, OP_NODE_FREE};
 use super::pack::{Packing, PairDone};

@@ -3,7 +3,7 @@
 //! | file | its idea |
 //! | --- | --- |
 //! | `node.rs`, `bytes.rs` | layout 5, read, wherever its bytes lie |
-//! | `edit.rs` | layout 5, changed, and whether it will fit |
+//! | `edit.rs`, `entry.rs` | layout 5, changed, and whether it will fit; a record on its way |
 //! | `node_check.rs` | its invariants, proved |
 //! | `args.rs`, `ops.rs` | operations 32 to 46 |
 //! | `tree.rs` | what a tree is; create; point read |
@@ -35,6 +35,7 @@ mod change;
 mod check;
 mod edges;
 pub mod edit;
+pub mod entry;
 mod estimate;
 mod first;
 mod gathered;

@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use super::args::{
     FenceArgs, FormatArgs, InsertArgs, PatchArgs, Place, PostArgs, ReplaceArgs, write_place, write_remove,
 };
-use super::edit::{Entry, Plan, common, entries_of, plan_insert, plan_replace, separator_between, size_of};
+use super::edit::{Plan, plan_insert, plan_replace, size_of};
+use super::entry::{Entry, common, entries_of, separator_between};
 use super::node::{BLOB, GHOST, Node, value_bytes_max};
 use super::node_check::{PRINT_BYTES_MAX, check, check_bytes, print};
 use super::ops::*;
@@ -144,6 +145,31 @@ fn children_are_found_on_both_sides_of_each_separator() {
     assert_eq!(node.child(node.child_slot(b"cccc")), PageId(99));
     let args = PostArgs { slot: 0, child: PageId(99), key: b"A" }.write();
     assert!(apply(&mut buf, OP_NODE_POST, &args).is_err());
+}
+
+/// What is cut off there has fewer bytes than its header says, whichever way the node is built.
+#[test]
+fn a_record_that_leaves_its_damaged_page_is_cut_the_same_way_however_the_fence_is_set() {
+    let mut buf = leaf();
+    for n in 0u64..30 {
+        assert!(insert(&mut buf, &n.to_be_bytes(), &[n as u8 + 1; 60]));
+    }
+    let (count, slots_at) = (Node::new(buf.words()).count(), Node::new(buf.words()).slots_at());
+    for (slot, left) in (0..count).step_by(7).flat_map(|slot| [(slot, 1), (slot, 2), (slot, 5), (slot, 40)]) {
+        let mut bytes = buf.to_bytes();
+        let at_bytes = slots_at + 8 * slot + 4;
+        bytes[at_bytes..at_bytes + 2].copy_from_slice(&((PAGE - left) as u16).to_le_bytes());
+        bytes[PAGE - left] = 60;
+        let fence = |keep: usize, anew: bool| {
+            let mut buf = PageBuf::from_bytes(&bytes);
+            let set = if anew { super::edit::set_fence_anew } else { super::edit::set_fence };
+            let set = set(&mut PageMut::new(ROOT, buf.words_mut()), keep, &[0xff; 3], PageId(77));
+            set.map(|()| buf.to_bytes())
+        };
+        for keep in 0..=count {
+            assert_eq!(fence(keep, false), fence(keep, true), "slot {slot} {left} before the end, {keep} are kept");
+        }
+    }
 }
 
 #[test]

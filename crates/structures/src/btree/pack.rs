@@ -23,7 +23,8 @@ use ledgerstone_space::OP_SPACE_CLEAR;
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, PostArgs, TakeArgs, write_cut_low, write_remove};
-use super::edit::{Entry, entries_of, separator_between, size_of};
+use super::edit::size_of;
+use super::entry::{Entry, entries_of, separator_between};
 use super::ghost::Purged;
 use super::merge::Pair;
 use super::node::Node;

@@ -23,7 +23,7 @@ use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, map_of};
 use ledgerstone_txn::{KeyLock, Part, RECORD_OVERHEAD_BYTES, Txn, key_hash};
 
 use super::args::{FormatArgs, write_relink, write_repoint};
-use super::edit::entries_of;
+use super::entry::entries_of;
 use super::node::Node;
 use super::ops::{OP_NODE_FORMAT, OP_NODE_FREE, OP_NODE_RELINK, OP_NODE_REPOINT};
 use super::search::{Aim, Descent};

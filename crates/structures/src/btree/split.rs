@@ -28,10 +28,8 @@ use ledgerstone_space::{FreeRun, OP_SPACE_SET};
 use ledgerstone_txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 
 use super::args::{FenceArgs, FormatArgs};
-use super::edit::{
-    Entry, Plan, child_value, entries_of, fits_alone, fits_fence, plan_insert, plan_replace, separator_between,
-    separator_of, size_of, without_first,
-};
+use super::edit::{Plan, child_value, fits_alone, fits_fence, plan_insert, plan_replace, size_of};
+use super::entry::{Entry, entries_of, separator_between, separator_of, without_first};
 use super::node::{CHILD_BYTES, Node};
 use super::ops::{OP_NODE_FENCE, OP_NODE_FORMAT};
 use super::search::{Descent, Unposted};
@@ -188,7 +186,10 @@ impl Tree {
             let link = PageId(0);
             let right = FormatArgs { root: self.root, level: 0, link, low: &separator, high: &[], entries: Vec::new() };
             let keep = Node::new(page.words()).count();
-            return self.split_off(txn, run, page, Cut { keep, separator: separator.clone() }, &right);
+            let full = page.id();
+            let unposted = self.split_off(txn, run, page, Cut { keep, separator: separator.clone() }, &right)?;
+            self.engine.cache.leave_behind(full);
+            return Ok(unposted);
         }
         let mut copy = PageScratch::new(self.page_bytes);
         page.words().copy_to(0, &mut copy);
