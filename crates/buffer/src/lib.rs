@@ -76,7 +76,7 @@ mod tests;
 pub use frame_no::FrameNo;
 #[cfg(not(loom))]
 pub use {
-    cache::Cache,
+    cache::{Cache, LINE_BYTES, PageAhead},
     config::{CacheConfig, TornPages, Tuning},
     error::BufferError,
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},

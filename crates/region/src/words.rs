@@ -147,14 +147,20 @@ impl<'a> Words<'a> {
     /// It does not read them.
     #[inline(always)]
     pub fn prefetch_beginning(&self, line_count: usize) {
+        self.prefetch_lines(1, line_count);
+    }
+
+    /// The same with up to `line_count` of these bytes' lines from line `first` on.
+    #[inline(always)]
+    pub fn prefetch_lines(&self, first: usize, line_count: usize) {
         #[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
-        for line in 1..line_count + 1 {
+        for line in first..(first + line_count).min(self.words.len() / 8) {
             let at = self.words.as_ptr().wrapping_add(line * 8).cast::<i8>();
             // SAFETY: a prefetch reads nothing that the program could see and faults on no address at all.
             unsafe { std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at) };
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
-        let _ = line_count;
+        let _ = (first, line_count);
     }
 
     #[inline(always)]

@@ -36,6 +36,7 @@ mod check;
 mod edges;
 pub mod edit;
 mod estimate;
+mod fetch;
 mod first;
 mod gathered;
 mod ghost;
