@@ -52,23 +52,6 @@ const PREFETCH_LINES: usize = 5;
 /// So far ahead entries of the page table are fetched.
 const ENTRIES_AHEAD: u64 = 8;
 
-/// Bytes of a cache line.
-pub const LINE_BYTES: usize = 64;
-
-/// A page to be read later. Its bytes can be asked for, and no more: nothing says that the frame is still the page's.
-#[derive(Clone, Copy)]
-pub struct PageAhead<'a> {
-    words: Words<'a>,
-}
-
-impl PageAhead<'_> {
-    /// Asks the processor to fetch up to `line_count` cache lines of the page, from line `first` on.
-    #[inline(always)]
-    pub fn fetch(&self, first: usize, line_count: usize) {
-        self.words.prefetch_lines(first, line_count);
-    }
-}
-
 impl Cache {
     /// A cache without pages.
     ///
@@ -161,17 +144,19 @@ impl Cache {
         self.pool.frames.control().misses.load(Relaxed)
     }
 
-    /// A page that is in memory, for a reader that will read it soon. Never waits.
+    /// Asks the processor to fetch some stretches of a page that is in memory, for a reader that will read it soon.
+    /// Never waits.
     #[inline]
-    #[must_use]
-    pub fn ahead(&self, id: PageId) -> Option<PageAhead<'_>> {
+    pub fn fetch_ahead(&self, id: PageId, stretches: std::ops::Range<usize>) {
         // Leaves that were filled in order lie in order, and others write in the page table.
         if let Some(entry) = self.table.get(id.0.wrapping_add(ENTRIES_AHEAD)) {
             ledgerstone_region::prefetch(entry);
         }
-        let frame = self.table.get(id.0).and_then(PageEntry::frame_used)?;
-        self.pool.frames.prefetch_descriptor(frame);
-        Some(PageAhead { words: Words::new(self.pool.frames.words(frame)) })
+        if let Some(frame) = self.table.get(id.0).and_then(PageEntry::frame_used) {
+            let words = Words::new(self.pool.frames.words(frame));
+            stretches.for_each(|no| words.prefetch_stretch(no));
+            self.pool.frames.prefetch_descriptor(frame);
+        }
     }
 
     /// The page is absent, or somebody changes it. After a few rounds the shared latch guarantees an end.

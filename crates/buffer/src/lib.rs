@@ -76,7 +76,7 @@ mod tests;
 pub use frame_no::FrameNo;
 #[cfg(not(loom))]
 pub use {
-    cache::{Cache, LINE_BYTES, PageAhead},
+    cache::Cache,
     config::{CacheConfig, TornPages, Tuning},
     error::BufferError,
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},

@@ -164,7 +164,7 @@ impl Tree {
             has_given: false,
             lost_count: 0,
             ahead: Ahead::default(),
-            fetch: Fetch::default(),
+            fetch: Fetch::over(self.page_bytes, 0),
             value: Vec::new(),
         }
     }
@@ -242,7 +242,7 @@ impl Scan {
             self.has_key = true;
             self.slot = match self.direction {
                 Direction::Forward => {
-                    self.fetch.step_to(&self.tree, node.link());
+                    self.fetch.step(&self.tree, node.link());
                     slot + 1
                 }
                 Direction::Backward => slot,
@@ -324,9 +324,9 @@ impl Scan {
         }
         let node = Node::new(&*self.page);
         let count = node.count();
-        let next = Fetch::leaf(&self.tree, node.link());
+        let next = node.link();
         while self.slot < count {
-            self.fetch.step(next);
+            self.fetch.step(&self.tree, next);
             let record = node.record(self.slot);
             if record.is_ghost() || record.is_blob() {
                 return true;
