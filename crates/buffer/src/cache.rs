@@ -147,17 +147,18 @@ impl Cache {
         self.pool.frames.control().misses.load(Relaxed)
     }
 
-    /// Asks the processor to fetch all of a page that is in memory, for a reader that will read it soon. Never waits.
+    /// Asks the processor to fetch some stretches of a page that is in memory, for a reader that will read it soon.
+    /// Never waits.
     #[inline]
-    pub fn prefetch(&self, id: PageId) {
-        if let Some(frame) = self.table.get(id.0).and_then(PageEntry::frame_used) {
-            let words = self.pool.frames.words(frame);
-            Words::new(words).prefetch_beginning(words.len() / 8 - 1);
-            self.pool.frames.prefetch_descriptor(frame);
-        }
+    pub fn fetch_ahead(&self, id: PageId, stretches: std::ops::Range<usize>) {
         // Leaves that were filled in order lie in order, and others write in the page table.
         if let Some(entry) = self.table.get(id.0.wrapping_add(ENTRIES_AHEAD)) {
             ledgerstone_region::prefetch(entry);
+        }
+        if let Some(frame) = self.table.get(id.0).and_then(PageEntry::frame_used) {
+            let words = Words::new(self.pool.frames.words(frame));
+            stretches.for_each(|no| words.prefetch_stretch(no));
+            self.pool.frames.prefetch_descriptor(frame);
         }
     }
 

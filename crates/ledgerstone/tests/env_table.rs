@@ -92,6 +92,36 @@ fn a_handle_goes_on_with_what_has_its_name() {
     assert!(matches!(again.get(&txn, "apples"), Err(Error::NoSuchTable(_))));
 }
 
+/// More often than a handle learns what has become of its table, with snapshots from between.
+#[test]
+fn a_handle_learns_what_its_table_has_become_again_and_again() {
+    let env = open();
+    made(&env, &[("apples", "0")]);
+    let stock = env.table("stock").unwrap();
+    let mut before = Vec::new();
+    for round in 1..=20 {
+        before.push(begin(&env, Isolation::Snapshot));
+        // Two in three are made anew while snapshots still show the one before, and one is only given back its place.
+        let change = |txn: &Transaction| {
+            txn.drop_table("stock")?;
+            txn.create_table("stock")?.put("apples", round.to_string())?;
+            if round % 3 == 0 { Err(Error::NoSuchTable("stock".into())) } else { Ok(()) }
+        };
+        let is_changed = env.transact(|txn| change(txn)).is_ok();
+        assert_eq!(is_changed, round % 3 != 0);
+        let now = if is_changed { round } else { round - 1 };
+        for level in LEVELS {
+            assert_eq!(value(&stock, &env, level, "apples"), Some(now.to_string()), "{round} {level:?}");
+            assert_eq!(value(&stock.clone(), &env, level, "apples"), Some(now.to_string()), "{round} {level:?}");
+        }
+        for (no, txn) in before.iter().enumerate() {
+            let then = if no % 3 == 0 && no > 0 { no - 1 } else { no };
+            let seen = stock.get(txn, "apples").unwrap().unwrap();
+            assert_eq!(String::from_utf8(seen).unwrap(), then.to_string(), "{round}");
+        }
+    }
+}
+
 #[test]
 fn a_snapshot_older_than_the_table_does_not_show_it() {
     let env = open();

@@ -61,3 +61,17 @@ fn a_value_is_read_without_an_allocation_and_a_key_costs_one() {
     let snapshot = env.snapshot().unwrap();
     assert_eq!(taken(|| drop(ages.of(&snapshot).unwrap())), 0);
 }
+
+/// The load makes the table anew. A handle that looked at its name in each call would read the catalog at a snapshot.
+#[test]
+fn a_handle_that_has_loaded_its_table_reads_it_without_an_allocation() {
+    let dir = tempfile::tempdir().unwrap();
+    let env = Environment::options().cache_bytes(16 << 20).open(dir.path()).unwrap();
+    env.transact(|txn| txn.create_table("bytes").map(drop)).unwrap();
+    let bytes = env.table("bytes").unwrap();
+    env.transact(|txn| bytes.load_sorted(txn, [("long", vec![7; 500])]).map(drop)).unwrap();
+    let txn = env.begin().unwrap();
+    assert_eq!(taken(|| assert_eq!(bytes.get_with(&txn, "long", <[u8]>::len).unwrap(), Some(500))), 0);
+    let snapshot = env.snapshot().unwrap();
+    assert_eq!(taken(|| assert_eq!(bytes.get_with(&snapshot, "long", <[u8]>::len).unwrap(), Some(500))), 0);
+}

@@ -80,4 +80,4 @@ pub use shared::Shared;
 pub use slot::{SLOTS_MAX, SlotNo};
 #[cfg(not(loom))]
 pub use slot::{SlotTable, ThreadSlot};
-pub use words::{Words, WordsMut, prefetch, prefetch_to_write, short_word};
+pub use words::{STRETCH_BYTES, Words, WordsMut, prefetch, prefetch_to_write, short_word};

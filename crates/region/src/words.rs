@@ -8,13 +8,16 @@
 //! W2. Writing past the end is a bug of ours and is asserted.
 //! W3. Byte i of the page is byte i % 8, counted from the low end, of word i / 8.
 //!
-//! A shared reference to atomics is all this file needs. Its only unsafe code gives hints to the processor, and copies
-//! into memory that nobody has written yet.
+//! A shared reference to atomics is all this file needs. Its only unsafe code gives hints to the processor, copies many
+//! words by instructions that read two at once, and copies into memory that nobody has written yet.
 
 use crate::PageBuf;
 use crate::atomic::{AtomicU64, Ordering::Relaxed};
 use std::cmp::Ordering;
 use std::mem::MaybeUninit;
+
+/// What is asked of memory at once: eight cache lines.
+pub const STRETCH_BYTES: usize = 512;
 
 /// Bytes to read, which may be changing. A reading counts only after the latch's version was found unchanged.
 #[derive(Clone, Copy)]
@@ -75,14 +78,63 @@ fn write(chunk: &mut Chunk, value: u64) {
     *chunk = value.to_le_bytes().map(MaybeUninit::new);
 }
 
+/// Copies many lines two words at a time, where the processor reads both at once. Else false, and nothing is copied.
+#[cfg(all(target_arch = "x86_64", not(miri), not(loom)))]
+#[inline(always)]
+fn copy_lines(words: &[[AtomicU64; 8]], to: &mut [[Chunk; 8]]) -> bool {
+    const LINES_MIN: usize = 8;
+    let count = words.len().min(to.len());
+    let is_aligned = words.as_ptr().addr().is_multiple_of(16);
+    if count < LINES_MIN || !is_aligned || !std::arch::is_x86_feature_detected!("avx") {
+        return false;
+    }
+    // SAFETY: the loop reads `count` lines of 64 bytes and writes as many, which is what there is at both places. The
+    // two do not overlap, since `to` is borrowed alone. It changes nothing else but the registers named and the flags.
+    // Processors with AVX read 16 aligned bytes by one access (Intel's manual, volume 3, 9.1.1; AMD's says the same).
+    // So each `movdqa` does what two relaxed loads of its two words do, whoever stores there meanwhile.
+    unsafe {
+        std::arch::asm!(
+            "2:",
+            "movdqa {a}, [{from}]",
+            "movdqa {b}, [{from} + 16]",
+            "movdqa {c}, [{from} + 32]",
+            "movdqa {d}, [{from} + 48]",
+            "movdqu [{to}], {a}",
+            "movdqu [{to} + 16], {b}",
+            "movdqu [{to} + 32], {c}",
+            "movdqu [{to} + 48], {d}",
+            "add {from}, 64",
+            "add {to}, 64",
+            "dec {count}",
+            "jnz 2b",
+            from = inout(reg) words.as_ptr() => _,
+            to = inout(reg) to.as_mut_ptr() => _,
+            count = inout(reg) count => _,
+            a = out(xmm_reg) _,
+            b = out(xmm_reg) _,
+            c = out(xmm_reg) _,
+            d = out(xmm_reg) _,
+            options(nostack),
+        );
+    }
+    true
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
+fn copy_lines(_: &[[AtomicU64; 8]], _: &mut [[Chunk; 8]]) -> bool {
+    false
+}
+
 /// Copies words to as many chunks, a cache line at a time: such a copy is of a whole page, as a rule.
 #[inline(always)]
 fn copy_words(words: &[AtomicU64], to: &mut [Chunk]) {
     let (lines, rest) = to.as_chunks_mut::<8>();
     let (word_lines, word_rest) = words.as_chunks::<8>();
-    for (line, words) in lines.iter_mut().zip(word_lines) {
-        for (chunk, word) in line.iter_mut().zip(words) {
-            write(chunk, load(word));
+    if !copy_lines(word_lines, lines) {
+        for (line, words) in lines.iter_mut().zip(word_lines) {
+            for (chunk, word) in line.iter_mut().zip(words) {
+                write(chunk, load(word));
+            }
         }
     }
     for (chunk, word) in rest.iter_mut().zip(word_rest) {
@@ -155,6 +207,15 @@ impl<'a> Words<'a> {
         }
         #[cfg(not(all(target_arch = "x86_64", not(miri), not(loom))))]
         let _ = line_count;
+    }
+
+    /// The same with stretch `no` of these bytes, of [`STRETCH_BYTES`] each. Nothing past the end.
+    #[inline(always)]
+    pub fn prefetch_stretch(&self, no: usize) {
+        const WORDS: usize = STRETCH_BYTES / 8;
+        if let Some(stretch) = self.words.as_chunks::<WORDS>().0.get(no) {
+            stretch.as_chunks::<8>().0.iter().for_each(prefetch);
+        }
     }
 
     #[inline(always)]

@@ -182,3 +182,20 @@ fn words_are_copied_between_pages() {
     third.copy_to(&mut out);
     assert_eq!(out, bytes[..32]);
 }
+
+/// Long copies take another way than short ones, if they begin where two words can be read at once.
+#[test]
+fn long_copies_from_anywhere_are_what_is_there() {
+    let bytes: Vec<u8> = (0..4096u32).map(|at| (at * 7 + at / 256) as u8).collect();
+    let page = PageBuf::from_bytes(&bytes);
+    for off in (0..40).chain([512, 4096 - 700]) {
+        for len in (500..700).chain([4096 - off]) {
+            let len = len.min(4096 - off);
+            let mut out = vec![0xee; len + 2];
+            page.words().copy_to(off, &mut out[1..=len]);
+            assert_eq!(out[1..=len], bytes[off..off + len], "{off} {len}");
+            assert_eq!((out[0], out[len + 1]), (0xee, 0xee), "{off} {len}");
+            assert_eq!(page.words().to_vec(off, len), bytes[off..off + len], "{off} {len}");
+        }
+    }
+}

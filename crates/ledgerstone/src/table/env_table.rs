@@ -13,9 +13,14 @@
 //! V4. A table that is found by its name may have other types than the one that was opened. A typed handle compares
 //!     them each time ([`Check`]). What the handle knows was compared when it was opened, and types never change in
 //!     place.
+//! V5. A handle whose table has changed learns what is there now, from the first call that finds it by its name. It
+//!     learns only what everybody knows by that name ([`Known`](crate::catalog::Known)), which is what transactions
+//!     have committed. The log's tail is read then, and the table is asked afterwards whether it was dropped. Who drops
+//!     it says so before it commits. So a table that was not dropped is what each snapshot from that tail on shows (V2),
+//!     until it says otherwise.
 
 use std::ops::Bound;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ledgerstone_page::{Lsn, PageId, TableId};
 use ledgerstone_region::Share;
@@ -33,6 +38,9 @@ use crate::{
 /// How often a call looks for its table by its name at the most, if others drop and make it again each time.
 const TRIES_MAX: u32 = 1000;
 
+/// How often a handle learns what has become of its table (V5). What it knew before stays as long as the handle.
+const RENEWALS_MAX: u32 = 16;
+
 /// A table of byte strings of an environment, for any of its transactions. Made by
 /// [`Environment::table`](crate::Environment::table).
 ///
@@ -40,9 +48,11 @@ const TRIES_MAX: u32 = 1000;
 /// without the cost of opening the table in each transaction. [`EnvTable::of`] is the short form for a transaction with
 /// many calls. [`TypedEnvTable`](crate::TypedEnvTable) has keys and values of Rust types.
 ///
-/// A handle means the table that has its name. If that was dropped and made again, or its indexes have changed, the
-/// handle goes on with what is there then. Each call then costs a look at the name. A handle does not keep the
-/// environment open, but the memory of its cache stays until the last handle is dropped.
+/// A handle means the table that has its name. If that was dropped and made again, loaded by
+/// [`EnvTable::sorted_loader`], or its indexes have changed, the handle goes on with what is there then. It learns this
+/// from the next call of a serializable transaction. Calls until then cost a look at the name, and all calls do after
+/// 16 such changes, until the handle is cloned. A handle does not keep the environment open, but the memory of its cache stays until the last handle is
+/// dropped.
 ///
 /// Threads can share a handle, or have a clone each. Iterators, entries and what [`EnvTable::of`] returns count the
 /// references to their handle. With a clone for each thread, no two threads write the same count.
@@ -69,6 +79,10 @@ pub struct EnvTable {
     since: Lsn,
     /// Asked of a table that is found by its name, before it is used.
     check: Check,
+    /// What the table has become since (V5).
+    newer: OnceLock<Box<EnvTable>>,
+    /// How often that may still be learnt.
+    renewals_left: u32,
 }
 
 /// Refuses a table that is not for the handle.
@@ -77,7 +91,8 @@ type Check = fn(&TableInfo) -> Result<(), Error>;
 impl Clone for EnvTable {
     /// References to the clone are counted apart: it may be for another thread.
     fn clone(&self) -> EnvTable {
-        EnvTable { info: Share::new(Arc::clone(self.info.arc())), since: self.since, check: self.check }
+        let latest = self.latest();
+        EnvTable::new(latest.info.arc(), latest.since, latest.check, RENEWALS_MAX)
     }
 }
 
@@ -92,10 +107,39 @@ impl EnvTable {
     pub(crate) fn open(txn: &Transaction, name: &str, check: Check) -> Result<EnvTable, Error> {
         let table = txn.bytes(name)?;
         check(table.info())?;
-        let info = Share::new(Arc::clone(table.info()));
         // It is locked, and so it is what it is at this tail.
         let since = txn.shared.env.engine.log.tail();
-        Ok(EnvTable { info, since, check })
+        Ok(EnvTable::new(table.info(), since, check, RENEWALS_MAX))
+    }
+
+    fn new(info: &Arc<TableInfo>, since: Lsn, check: Check, renewals_left: u32) -> EnvTable {
+        EnvTable { info: Share::new(Arc::clone(info)), since, check, newer: OnceLock::new(), renewals_left }
+    }
+
+    /// What the handle knows of its table now.
+    #[inline]
+    fn latest(&self) -> &EnvTable {
+        let mut table = self;
+        while let Some(newer) = table.newer.get() {
+            table = newer;
+        }
+        table
+    }
+
+    /// V5, with what a transaction has found by the name.
+    fn renew(&self, txn: &Transaction, found: &BytesTable) {
+        let env = &txn.shared.env;
+        let is_here = std::ptr::eq(&*env.engine, &**self.info.tree.engine());
+        if self.renewals_left == 0 || !is_here || Arc::ptr_eq(self.info.arc(), found.info()) {
+            return;
+        }
+        let known = env.known.get(env.engine.slots.at_hand(), &self.info.name);
+        let is_known = known.is_some_and(|known| Arc::ptr_eq(known.arc(), found.info()));
+        let since = env.engine.log.tail();
+        if is_known && !found.info().is_dropped() {
+            let newer = EnvTable::new(found.info(), since, self.check, self.renewals_left - 1);
+            let _ = self.newer.set(Box::new(newer)); // Else another thread was first, with something as good.
+        }
     }
 
     /// The table's name.
@@ -141,10 +185,11 @@ impl EnvTable {
         txn: &Transaction,
         mut f: impl FnMut(TableIn<'_>) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        if self.is_known_to(txn) {
-            match f(self.lent(txn)) {
+        let latest = self.latest();
+        if latest.is_known_to(txn) {
+            match f(latest.lent(txn)) {
                 Ok(done) => return Ok(done),
-                Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if self.info.is_dropped() => {
+                Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if latest.info.is_dropped() => {
                     txn.shared.forget_conflict(&error); // V1
                 }
                 Err(error) => return Err(error),
@@ -163,6 +208,7 @@ impl EnvTable {
             tries += 1;
             let table = txn.bytes(&self.info.name)?;
             (self.check)(table.info())?;
+            self.latest().renew(txn, &table);
             match f(table.here()) {
                 Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if tries < TRIES_MAX => {
                     txn.shared.forget_conflict(&error); // V3
@@ -505,8 +551,8 @@ impl EnvTable {
         self.with(txn, |table| table.owned().value_writer(key))
     }
 
-    /// As [`BytesTable::sorted_loader`]. A load into an empty table makes it anew, and this handle finds it by its name
-    /// from then on. Open the handle again after a large load.
+    /// As [`BytesTable::sorted_loader`]. A load into an empty table makes it anew. After the commit, the first
+    /// serializable call looks at the name, and the handle knows the new one from then on.
     ///
     /// May wait for locks, for pages and for room in the log: see [what blocks](crate#what-blocks).
     ///

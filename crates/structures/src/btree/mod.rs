@@ -37,6 +37,7 @@ mod edges;
 pub mod edit;
 pub mod entry;
 mod estimate;
+mod fetch;
 mod first;
 mod gathered;
 mod ghost;

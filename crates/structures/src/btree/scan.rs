@@ -40,6 +40,7 @@ use ledgerstone_txn::{At, KeyLock, Txn, key_hash};
 use super::ahead::Ahead;
 use super::bytes::clamped;
 use super::edges::PASSED_MIN;
+use super::fetch::Fetch;
 use super::history::CopiedPage;
 use super::last_key::LastKey;
 use super::node::{BLOB, Node};
@@ -100,6 +101,7 @@ pub struct Scan {
     /// How often the place was lost since a leaf was left for the next one (C11).
     lost_count: u32,
     ahead: Ahead,
+    fetch: Fetch,
     /// A blob's content.
     value: Vec<u8>,
 }
@@ -162,6 +164,7 @@ impl Tree {
             has_given: false,
             lost_count: 0,
             ahead: Ahead::default(),
+            fetch: Fetch::over(self.page_bytes, 0),
             value: Vec::new(),
         }
     }
@@ -238,7 +241,10 @@ impl Scan {
             self.key.take(&node, &record);
             self.has_key = true;
             self.slot = match self.direction {
-                Direction::Forward => slot + 1,
+                Direction::Forward => {
+                    self.fetch.step(&self.tree, node.link());
+                    slot + 1
+                }
                 Direction::Backward => slot,
             };
             let (at, len) = (record.value_at(), record.value_len());
@@ -318,7 +324,9 @@ impl Scan {
         }
         let node = Node::new(&*self.page);
         let count = node.count();
+        let next = node.link();
         while self.slot < count {
+            self.fetch.step(&self.tree, next);
             let record = node.record(self.slot);
             if record.is_ghost() || record.is_blob() {
                 return true;
@@ -519,6 +527,7 @@ impl Scan {
             (Direction::Backward, Bound::Included(key)) => node.search(key).map_or_else(|slot| slot, |slot| slot + 1),
             (Direction::Backward, Bound::Excluded(key)) => node.search(key).unwrap_or_else(|slot| slot),
         };
+        self.fetch = Fetch::over(self.page.len(), node.count() - self.slot);
         Ok(())
     }
 
@@ -573,6 +582,7 @@ impl Scan {
                 self.lost_count = 0;
                 self.take_back()?;
                 self.slot = 0;
+                self.fetch = Fetch::over(self.page.len(), Node::new(&*self.page).count());
                 Ok(true)
             }
             Copied::Stranger if self.is_current() => Err(Tree::corrupt(link, "leaf of a b-tree", 1, 0)),
@@ -709,10 +719,6 @@ impl Scan {
                 return Ok(Copied::Changed);
             }
             versions.check(at)?;
-        }
-        if self.direction == Direction::Forward {
-            // While the records of this one are read. What another processor has changed of it is far away.
-            self.tree.engine.cache.prefetch(node.link());
         }
         self.leaf = page.id();
         self.version = Some(page.version());
