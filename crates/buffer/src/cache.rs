@@ -17,6 +17,7 @@ use crate::frame::Frames;
 use crate::frame_no::FrameNo;
 use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
 use crate::miss::Content;
+use crate::pending::Pending;
 use crate::pool::Pool;
 use crate::readers::Readers;
 use crate::replace::{Marks, Policy, Replacement};
@@ -43,6 +44,7 @@ pub struct Cache {
     pub(crate) tuning: Tuning,
     pub(crate) writer: Writer,
     pub(crate) readers: Readers,
+    pub(crate) pending: Pending,
 }
 
 const FRAMES_MIN: u64 = 16;
@@ -101,6 +103,7 @@ impl Cache {
             tuning,
             writer: Writer::new(),
             readers: Readers::new(),
+            pending: Pending::none(),
         }))
     }
 

@@ -50,6 +50,8 @@ mod loom_entry;
 #[cfg(not(loom))]
 mod miss;
 #[cfg(not(loom))]
+mod pending;
+#[cfg(not(loom))]
 mod pool;
 #[cfg(not(loom))]
 mod read_ahead;
@@ -80,6 +82,7 @@ pub use {
     config::{CacheConfig, TornPages, Tuning},
     error::BufferError,
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},
+    pending::{NeedsOld, PendingChanges, PendingRedo},
     read_ahead::ReadAhead,
     replace::{Policy, Replacement},
     stats::CacheStats,

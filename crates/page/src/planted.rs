@@ -126,6 +126,12 @@ bugs! {
     BackupOfAnotherLife "backup-of-another-life",
     /// The table of a raw store is written before what it names is durable.
     RawTableUnsynced "raw-table-unsynced",
+    /// A checkpoint does not wait for changes that a restart has found and not repeated yet.
+    PendingForgotten "pending-forgotten",
+    /// Pages that are read ahead come in without the changes that are pending for them.
+    RunsNotRedone "runs-not-redone",
+    /// What is pending for a page is forgotten although the page could not be read.
+    PendingLostByError "pending-lost-by-error",
     /// An archive is anybody's.
     ArchiveOfAnybody "archive-of-anybody",
 }

@@ -23,7 +23,7 @@ use ledgerstone_region::{ByNumber, NumberSet};
 use ledgerstone_txn::{PrepareRecord, RECORD_OVERHEAD_BYTES};
 
 use crate::RecoveryError;
-use crate::redo::Gathered;
+use crate::gathered::Gathered;
 
 /// Says in which tree an update changed a record, by its root; `None` if it changed something else.
 pub type TreeOf<'t> = &'t dyn Fn(OpId, &[u8]) -> Option<PageId>;
