@@ -14,7 +14,6 @@ use ledgerstone_buffer::{ExclusivePage, NeedsOld};
 use ledgerstone_log::{RecordKind, RecordView};
 use ledgerstone_op::{Operation, PageMut, Registry};
 use ledgerstone_page::{Lsn, OpId, PageId, planted};
-use ledgerstone_txn::Engine;
 
 use crate::RecoveryError;
 use crate::redo::Redone;
@@ -243,14 +242,10 @@ impl Window {
         })
     }
 
-    /// Applies changes of a page to it, as far as it lacks them (E1, E3, E6).
-    pub fn apply(
-        &self,
-        engine: &Engine,
-        page: &mut ExclusivePage<'_>,
-        list: &[u32],
-    ) -> Result<Redone, RecoveryError> {
-        let (id, ops) = (page.id(), &engine.ops);
+    /// Applies changes of a page to it, as far as it lacks them (E1, E3, E6). After an error the caller fails the engine
+    /// before the page is unlatched: what is half changed must not go home.
+    pub fn apply(&self, ops: &Registry, page: &mut ExclusivePage<'_>, list: &[u32]) -> Result<Redone, RecoveryError> {
+        let id = page.id();
         let mut done = Redone::default();
         for parts in self.by_record(list) {
             let Change { lsn, wants, .. } = self.changes[parts[0] as usize];
@@ -270,10 +265,7 @@ impl Window {
                     let redone = operation.redo(&mut PageMut::new(id, page.page_mut()), args);
                     redone.map_err(|source| RecoveryError::Redo { lsn, page: id, source })
                 });
-                if let Err(error) = redone {
-                    engine.fail(&error.to_string()); // What is half changed must not go home.
-                    return Err(error);
-                }
+                redone?;
             }
             page.finish_change(lsn);
             done.applied_count += parts.len() as u64;

@@ -90,7 +90,7 @@ impl Pending {
         match in_order(&engine.cache, self.worker_count, &pages, see, bring_in) {
             Ok(()) if self.working_count.fetch_sub(1, SeqCst) == 1 => engine.cache.clear_pending(),
             Ok(()) => {}
-            Err(error) => engine.fail(&format!("what the log says could not be repeated: {error}")),
+            Err(error) => fail(&engine, &error.to_string()),
         }
     }
 
@@ -106,6 +106,11 @@ impl Pending {
         }
         Ok(())
     }
+}
+
+/// D3.
+fn fail(engine: &Engine, what: &str) {
+    engine.fail(&format!("what the log says could not be repeated: {what}"));
 }
 
 /// A worker that panics leaves pages without their changes: others would wait for them for ever.
@@ -140,7 +145,7 @@ impl PendingRedo for Pending {
             true => self.window.first_format(&engine.ops, &changes.list).ok().flatten().unwrap_or(0), // E2
             false => 0,
         };
-        match self.window.apply(&engine, page, &changes.list[from..]) {
+        match self.window.apply(&engine.ops, page, &changes.list[from..]) {
             Ok(done) => {
                 self.applied_count.fetch_add(done.applied_count, Relaxed);
                 self.skipped_count.fetch_add(done.skipped_count + from as u64, Relaxed);
@@ -149,7 +154,7 @@ impl PendingRedo for Pending {
             }
             Err(error) => {
                 let what = error.to_string();
-                engine.fail(&what);
+                fail(&engine, &what);
                 Err(BufferError::NotRedone { page: id, what })
             }
         }

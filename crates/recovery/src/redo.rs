@@ -213,7 +213,8 @@ impl<'e> Worker<'e> {
             self.unread.remove(id);
         }
         self.done.skipped_count += from as u64;
-        self.done.add(window.apply(self.engine, &mut page, &list[from..])?);
+        let applied = window.apply(ops, &mut page, &list[from..]);
+        self.done.add(applied.inspect_err(|error| self.engine.fail(&error.to_string()))?); // E1
         Ok(())
     }
 }

@@ -74,7 +74,7 @@ fn recover_with(
             .map(|scan| scan.with_incarnation_max(state.incarnation_max).with_watch(progress.watch()))
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
-    let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?; // O6
+    let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?.with_reader(); // O6
     let worker_count = u64::from(effective.redo_worker_count);
     let mut gathered = Gathered::beside(effective.cache_bytes, worker_count);
     let tree_of = &ledgerstone_structures::tree_of_update;
