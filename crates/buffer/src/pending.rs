@@ -139,6 +139,13 @@ impl Cache {
         self.pending.is_there.load(SeqCst) != 0
     }
 
+    /// Waits for that long at most, or until nothing is pending.
+    pub fn wait_redone_within(&self, ns: u64) {
+        if self.has_pending() {
+            sync::futex_wait(&self.pending.is_there, 1, Some(ns));
+        }
+    }
+
     /// Waits until nothing is pending (P2). Hold no latch of a page.
     ///
     /// # Errors
@@ -146,7 +153,7 @@ impl Cache {
     pub fn wait_redone(&self) -> Result<(), BufferError> {
         while self.has_pending() {
             self.check_writes()?;
-            sync::futex_wait(&self.pending.is_there, 1, Some(LOOK_NS));
+            self.wait_redone_within(LOOK_NS);
         }
         Ok(())
     }

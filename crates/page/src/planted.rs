@@ -130,8 +130,8 @@ bugs! {
     PendingForgotten "pending-forgotten",
     /// Pages that are read ahead come in without the changes that are pending for them.
     RunsNotRedone "runs-not-redone",
-    /// What is pending for a page is forgotten although the page could not be read.
-    PendingLostByError "pending-lost-by-error",
+    /// A page that gets its pending changes counts as changed now, and not since what the log says.
+    PendingMadeNow "pending-made-now",
     /// An archive is anybody's.
     ArchiveOfAnybody "archive-of-anybody",
 }

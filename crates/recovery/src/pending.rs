@@ -132,9 +132,6 @@ impl PendingRedo for Pending {
         let engine = self.engine.upgrade()?;
         let list = self.window.changes_of(page);
         let needs = self.window.needs_of(&engine.ops, &list).ok()?; // D1
-        if planted::is_on(Bug::PendingLostByError) {
-            self.window.forget(page);
-        }
         Some(PendingChanges { needs, list })
     }
 
@@ -145,6 +142,9 @@ impl PendingRedo for Pending {
             true => self.window.first_format(&engine.ops, &changes.list).ok().flatten().unwrap_or(0), // E2
             false => 0,
         };
+        if planted::is_on(Bug::PendingMadeNow) {
+            page.begin_change(engine.log.tail());
+        }
         match self.window.apply(&engine.ops, page, &changes.list[from..]) {
             Ok(done) => {
                 self.applied_count.fetch_add(done.applied_count, Relaxed);

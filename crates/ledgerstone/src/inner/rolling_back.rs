@@ -220,7 +220,8 @@ impl Inner {
         }
     }
 
-    /// Waits until all of that is done, and asks `see` now and then whether to go on.
+    /// Waits until all of that is done, and all is repeated that the opening has left (O10 in `open/mod.rs`). Asks `see`
+    /// now and then whether to go on.
     pub(crate) fn wait_rolled_back(
         &self,
         mut see: impl FnMut(RollbackProgress) -> Result<(), Error>,
@@ -230,14 +231,19 @@ impl Inner {
             self.engine.check()?;
             let is_over = rollbacks.is_over(); // First: the last one has ended before.
             let progress = rollbacks.progress();
-            if progress.transaction_count == 0 {
+            let are_rolled_back = progress.transaction_count == 0;
+            if are_rolled_back && !self.engine.cache.has_pending() {
                 return Ok(());
             }
-            if is_over {
+            if is_over && !are_rolled_back {
                 return Err(Error::Failed { why: super::CLOSED.into() });
             }
             see(progress)?;
-            sync::futex_wait(&rollbacks.is_over, 0, Some(TELL_NS));
+            if are_rolled_back {
+                self.engine.cache.wait_redone_within(TELL_NS);
+            } else {
+                sync::futex_wait(&rollbacks.is_over, 0, Some(TELL_NS));
+            }
         }
     }
 }

@@ -136,7 +136,8 @@ fn recover_with(
     // O10
     let (last, due_bytes) = (state.checkpoint_lsn, effective.checkpoint_log_bytes);
     let is_long = move |tail: Lsn| tail.0.saturating_sub(last.0) / OWED_MAX >= due_bytes;
-    let may_put_off = options.has_background_threads && may_write && !gathered.is_empty();
+    let is_asked_whole = effective.restart_undo_bytes == u64::MAX;
+    let may_put_off = options.has_background_threads && may_write && !is_asked_whole && !gathered.is_empty();
     let is_sure = !state.is_unlocked && !disk.exists(RESTORE)? && analysis.truncations.is_empty();
     let puts_off = may_put_off && is_sure && gathered.is_whole() && !is_long(analysis.end);
     let redo_threads = if puts_off { effective.redo_worker_count } else { 0 };
