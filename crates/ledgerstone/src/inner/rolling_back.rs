@@ -189,7 +189,7 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         let over = Over(rollbacks);
         let waiting = std::mem::take(&mut *rollbacks.waiting.lock());
-        let mut goes_on = self.waits_for_slot();
+        let mut goes_on = self.waits_for_slot() && self.waits_for_redo();
         for (no, loser) in waiting {
             if !goes_on || rollbacks.watch.check().is_err() {
                 loser.leave();
@@ -202,6 +202,18 @@ impl Inner {
             one.has_ended.store(goes_on, Release);
         }
         drop(over);
+    }
+
+    /// Waits until all pages have their changes: others want those first, and find them sooner alone. False if the thread
+    /// is to end first.
+    fn waits_for_redo(&self) -> bool {
+        while self.engine.cache.has_pending() {
+            if self.rollbacks.watch.check().is_err() || self.engine.is_failed() {
+                return false;
+            }
+            self.engine.cache.wait_redone_within(TELL_NS);
+        }
+        true
     }
 
     /// Waits until there is a thread slot for this thread. It has had one since before the open returned, unless all
