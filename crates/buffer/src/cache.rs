@@ -18,6 +18,7 @@ use crate::frame::Frames;
 use crate::frame_no::FrameNo;
 use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
 use crate::miss::Content;
+use crate::pending::Pending;
 use crate::pool::Pool;
 use crate::readers::Readers;
 use crate::replace::{Marks, Policy, Replacement};
@@ -45,6 +46,7 @@ pub struct Cache {
     pub(crate) writer: Writer,
     pub(crate) behind: Behind,
     pub(crate) readers: Readers,
+    pub(crate) pending: Pending,
 }
 
 const FRAMES_MIN: u64 = 16;
@@ -104,6 +106,7 @@ impl Cache {
             writer: Writer::new(),
             behind: Behind::default(),
             readers: Readers::new(),
+            pending: Pending::none(),
         }))
     }
 

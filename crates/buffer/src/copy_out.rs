@@ -28,6 +28,7 @@ impl Cache {
     /// # Errors
     /// `Damaged`, `LatchTimeout`, `Disk`, `PageOutOfRange`.
     pub fn copy_page(&self, id: PageId, to: &mut [u8]) -> Result<Option<Lsn>, BufferError> {
+        self.wait_redone()?;
         let mut tries = 0;
         loop {
             if let Some(lsn) = self.copy_from_memory(id, to)? {
@@ -52,6 +53,7 @@ impl Cache {
     /// # Errors
     /// As [`Cache::copy_page`], for the first page that fails.
     pub fn copy_pages(&self, first: PageId, to: &mut [u8], lsns: &mut Vec<Option<Lsn>>) -> Result<(), BufferError> {
+        self.wait_redone()?;
         let page_bytes = self.page_bytes;
         let count = to.len() / page_bytes;
         lsns.clear();
@@ -119,6 +121,7 @@ impl Cache {
         if !is_unwritten {
             checksum::verify(image, id).map_err(refuse)?;
         }
+        self.wait_redone()?;
         let entry = self.entry(id)?;
         let frame = self.wait_frame()?;
         if let Err(error) = self.latch_exclusive(id, entry) {

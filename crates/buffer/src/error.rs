@@ -56,6 +56,14 @@ pub enum BufferError {
     /// A write failed earlier. Nothing is read or written any more. Reopening recovers.
     #[error("the page cache failed: an earlier write of a page did not succeed")]
     Failed,
+    /// A page came in that lacks changes which the log has, and they could not be repeated. The environment has failed.
+    #[error("{what}")]
+    NotRedone {
+        /// The page.
+        page: PageId,
+        /// Which record could not be repeated, and why.
+        what: String,
+    },
     /// The double-write area was made by a newer version of this software, or for another page size.
     #[error("double-write area {file}: {what} is {found}, expected {expected}")]
     DoubleWriteFormat {

@@ -165,9 +165,7 @@ impl Frames {
         let span = region.alloc::<AtomicU64>(u64::from(frame_count) * words_per_page as u64, FRAMES_ALIGN_BYTES)?;
         region.advise_huge(span);
         let frames = Frames { descriptors, words: region.handle_slice(span)?, control, words_per_page };
-        for turn in (0..frame_count).rev() {
-            frames.push_free(FrameNo(frame_of_turn(turn, frame_count)));
-        }
+        frames.free_all();
         Ok(frames)
     }
 
@@ -254,6 +252,18 @@ impl Frames {
     pub(crate) fn give_back(&self, frame: FrameNo) {
         self.push_free(frame);
         self.ring();
+    }
+
+    /// Makes the list of all of them, which nobody has seen yet.
+    fn free_all(&self) {
+        let mut next = 0;
+        for turn in (0..self.count()).rev() {
+            let frame = FrameNo(frame_of_turn(turn, self.count()));
+            self.descriptor(frame).next_free_or_touched.store(next, Relaxed);
+            next = u64::from(frame.0 + 1);
+        }
+        self.control().free_count.store(u64::from(self.count()), Relaxed);
+        self.control().free.store(next, Release);
     }
 
     /// The count goes up first, so that it never runs below 0.

@@ -258,6 +258,11 @@ impl<'a> ExclusivePage<'a> {
         }
     }
 
+    /// Gives the page up as if it had not come in. Whoever wants it next brings it in anew.
+    pub(crate) fn take_out(mut self) {
+        self.is_new = true; // G2
+    }
+
     /// Tries to get the page out of the way unused, for the two cases of `drop` that must.
     #[cold]
     fn drop_take_out(&self) {

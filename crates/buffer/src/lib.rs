@@ -51,6 +51,8 @@ mod loom_entry;
 #[cfg(not(loom))]
 mod miss;
 #[cfg(not(loom))]
+mod pending;
+#[cfg(not(loom))]
 mod pool;
 mod populate;
 #[cfg(not(loom))]
@@ -82,6 +84,7 @@ pub use {
     config::{CacheConfig, TornPages, Tuning},
     error::BufferError,
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},
+    pending::{NeedsOld, PendingChanges, PendingRedo},
     read_ahead::ReadAhead,
     replace::{Policy, Replacement},
     stats::CacheStats,

@@ -28,6 +28,7 @@ use crate::entry::{PageEntry, fence_before_fill};
 use crate::error::BufferError;
 use crate::frame_no::FrameNo;
 use crate::guard::ExclusivePage;
+use crate::pending::{NeedsOld, PendingPage};
 use crate::read_ahead::Wanted;
 use ledgerstone_disk::{AlignedBuf, DiskError, DiskErrorKind};
 use ledgerstone_page::planted::{self, Bug};
@@ -137,22 +138,35 @@ impl Cache {
         content: Content,
     ) -> Result<ExclusivePage<'a>, BufferError> {
         let wanted = Wanted { cache: self, entry, id, frame }; // An error drops it, and a panic does (M2).
+        let pending = self.pending.of(id);
+        let needs = pending.as_ref().map(PendingPage::needs);
+        let content = match needs {
+            None => content,
+            Some(NeedsOld::No) => Content::Zeros,
+            Some(NeedsOld::Yes | NeedsOld::UnlessDamaged) => Content::ReadOrZeros,
+        };
         fence_before_fill();
         let mut words = WordsMut::new(self.pool.frames.words(frame));
-        let is_new = if content == Content::Zeros {
-            words.fill(0, self.page_bytes, 0);
-            true
-        } else {
+        let mut is_void = content == Content::Zeros;
+        let is_new = is_void || {
             match self.read_again(id, entry, &mut words) {
                 Ok(()) => false,
-                Err(BufferError::NeverWritten { .. }) if content == Content::ReadOrZeros => {
-                    words.fill(0, self.page_bytes, 0);
+                Err(BufferError::NeverWritten { .. }) if content == Content::ReadOrZeros => true,
+                Err(BufferError::Damaged { .. }) if needs == Some(NeedsOld::UnlessDamaged) => {
+                    is_void = true;
                     true
                 }
                 Err(error) => return Err(error),
             }
         };
-        Ok(wanted.come_in(is_new))
+        if is_new {
+            words.fill(0, self.page_bytes, 0);
+        }
+        let page = wanted.come_in(is_new);
+        match pending {
+            None => Ok(page),
+            Some(pending) => pending.redo(page, is_void),
+        }
     }
 
     /// Reads a page into this thread's buffer, verifies it, and hands the bytes to `take`.

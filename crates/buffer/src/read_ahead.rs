@@ -16,6 +16,7 @@
 
 use ledgerstone_disk::AlignedBuf;
 use ledgerstone_page::PageId;
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::{WordsMut, sync};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
@@ -113,7 +114,13 @@ impl<'c> ReadAhead<'c> {
             if was_read && self.cache.may_come_in(wanted.id, wanted.entry, page) {
                 fence_before_fill();
                 WordsMut::new(self.cache.pool.frames.words(wanted.frame)).put(0, page);
-                drop(wanted.come_in(false));
+                let id = wanted.id;
+                let page = wanted.come_in(false);
+                match self.cache.pending.of(id).filter(|_| !planted::is_on(Bug::RunsNotRedone)) {
+                    None => drop(page),
+                    Some(pending) if pending.redo(page, false).is_ok() => {}
+                    Some(_) => continue, // H3
+                }
                 count += 1;
             }
         }

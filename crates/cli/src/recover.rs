@@ -55,6 +55,7 @@ fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::
         told["damaged_table_slot"] = json!(report.damaged_table_slot);
         told["in_doubt_count"] = in_doubt.into();
         told["put_off_count"] = report.put_off_count.into();
+        told["redo_put_off_count"] = report.redo_put_off_count.into();
         output.json(&told)?;
         return output.flush();
     }
@@ -81,6 +82,9 @@ fn print(report: &RecoveryReport, in_doubt: usize, output: &Output) -> std::io::
     }
     row("transactions in doubt", in_doubt.to_string());
     row("updates repeated", report.redo_applied_count.to_string());
+    if report.redo_put_off_count > 0 {
+        row("updates looked at after the opening", report.redo_put_off_count.to_string());
+    }
     row("updates already there", report.redo_skipped_count.to_string());
     row("updates undone", report.undone_count.to_string());
     let torn: Vec<String> = report.torn_pages.iter().map(|page| page.0.to_string()).collect();

@@ -31,6 +31,8 @@
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(loom))]
+mod ahead;
+#[cfg(not(loom))]
 mod append;
 #[cfg(not(loom))]
 mod backwards;

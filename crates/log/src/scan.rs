@@ -20,6 +20,7 @@ use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 
 use crate::EnvironmentId;
+use crate::ahead::{Ahead, Piece};
 use crate::error::{LogError, Malformed};
 use crate::record::{
     COMMIT_BYTES_MAX, FIRST_LSN, RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, le_u64, length_checked,
@@ -138,6 +139,12 @@ impl LogScan {
         Ok(self)
     }
 
+    /// Lets a thread read ahead once the scan turns out to be long. For one scan that is waited for.
+    pub fn with_reader(mut self) -> LogScan {
+        self.window.may_read_ahead = true;
+        self
+    }
+
     /// Stores in `watch` how far the scan has come, for another thread to read. That thread may also stop it.
     pub fn with_watch(mut self, watch: Arc<Watch>) -> LogScan {
         self.watch = Some(watch);
@@ -170,7 +177,7 @@ impl LogScan {
         let lsn = Lsn(self.at);
         let mut looked = self.look()?;
         if looked.is_err() {
-            self.window.len = 0; // S4
+            self.window.forget(); // S4
             looked = self.look()?;
         }
         match looked {
@@ -305,40 +312,95 @@ fn is_commit(word: u64) -> bool {
     (word >> 56) as u8 == RecordKind::Commit as u8 && (32..=COMMIT_BYTES_MAX as u64).contains(&length_of(word))
 }
 
+/// So many pieces are read by the scan itself before a thread reads ahead.
+const OWN_PIECES: u32 = 2;
+
 /// The piece of the log that was read last.
 struct Window {
     buffer: AlignedBuf,
+    /// What a thread has read (`ahead.rs`), instead of the buffer.
+    piece: Option<Piece>,
+    ahead: Option<Ahead>,
+    may_read_ahead: bool,
+    /// Full pieces that were read one behind the other.
+    own_count: u32,
     start: u64,
     len: usize,
 }
 
 impl Window {
     fn new() -> Window {
-        Window { buffer: AlignedBuf::new(RECORD_BYTES_MAX + READ_BYTES), start: 0, len: 0 }
+        let buffer = AlignedBuf::new(RECORD_BYTES_MAX + READ_BYTES);
+        Window { buffer, piece: None, ahead: None, may_read_ahead: false, own_count: 0, start: 0, len: 0 }
+    }
+
+    /// Has the next call read anew, and nobody ahead.
+    fn forget(&mut self) {
+        (self.ahead, self.piece, self.may_read_ahead) = (None, None, false);
+        self.len = 0;
     }
 
     /// Makes `count` bytes from `lsn` on be there, and says how many of them are: fewer if segments end or are missing,
     /// or `limit` is reached.
     fn fill(&mut self, segments: &Segments, lsn: u64, count: usize, limit: u64) -> Result<usize, DiskError> {
         if lsn < self.start || lsn + count as u64 > self.start + self.len as u64 {
-            self.start = lsn & !(BLOCK_BYTES - 1);
-            let needed = (lsn - self.start) as usize + count;
-            // No more than there can be below the limit: a follower reads a block or two.
-            let below = usize::try_from(limit.saturating_sub(self.start)).unwrap_or(usize::MAX);
-            let useful = needed.max(READ_BYTES.min(below));
-            let wanted = useful.next_multiple_of(BLOCK_BYTES as usize).min(self.buffer.len());
-            self.len = 0;
-            let have = segments.read(self.start, &mut self.buffer[..wanted])?;
-            // Bytes behind the limit may still change.
-            self.len = have.min(limit.saturating_sub(self.start).min(usize::MAX as u64) as usize);
+            let is_there = limit == u64::MAX && self.ahead.is_some() && self.take_piece(lsn, count);
+            if !is_there {
+                self.read(segments, lsn, count, limit)?;
+            }
         }
         let have = (self.start + self.len as u64).saturating_sub(lsn);
         Ok(have.min(count as u64) as usize)
     }
 
+    fn read(&mut self, segments: &Segments, lsn: u64, count: usize, limit: u64) -> Result<(), DiskError> {
+        (self.ahead, self.piece) = (None, None);
+        self.start = lsn & !(BLOCK_BYTES - 1);
+        let needed = (lsn - self.start) as usize + count;
+        // No more than there can be below the limit: a follower reads a block or two.
+        let below = usize::try_from(limit.saturating_sub(self.start)).unwrap_or(usize::MAX);
+        let useful = needed.max(READ_BYTES.min(below));
+        let wanted = useful.next_multiple_of(BLOCK_BYTES as usize).min(self.buffer.len());
+        self.len = 0;
+        let have = segments.read(self.start, &mut self.buffer[..wanted])?;
+        // Bytes behind the limit may still change.
+        self.len = have.min(limit.saturating_sub(self.start).min(usize::MAX as u64) as usize);
+        if self.may_read_ahead && limit == u64::MAX && have == wanted {
+            self.own_count += 1;
+            if self.own_count >= OWN_PIECES {
+                self.ahead = Ahead::begin(segments.again(), self.start + have as u64);
+                self.may_read_ahead = self.ahead.is_some();
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on to the next piece that was read ahead, and takes along what it needs of this one. False if that does not
+    /// do: then nothing has changed but that nobody reads ahead any more.
+    fn take_piece(&mut self, lsn: u64, count: usize) -> bool {
+        let end = self.start + self.len as u64;
+        let next = if (self.start..=end).contains(&lsn) { self.ahead.as_ref().and_then(Ahead::next) } else { None };
+        let Some(mut next) = next else { return false };
+        let rest = &self.bytes(lsn)[..(end - lsn) as usize];
+        if next.bytes().len() + rest.len() < count || !next.put_before(rest) {
+            return false;
+        }
+        self.start = lsn;
+        self.len = next.bytes().len();
+        if let (Some(before), Some(ahead)) = (self.piece.replace(next), &self.ahead) {
+            ahead.give_back(before);
+        }
+        true
+    }
+
     /// The bytes from `lsn` on that are there.
+    #[inline]
     fn bytes(&self, lsn: u64) -> &[u8] {
         let skip = (lsn - self.start) as usize;
-        self.buffer[..self.len].get(skip..).unwrap_or(&[])
+        let bytes = match &self.piece {
+            Some(piece) => piece.bytes(),
+            None => &self.buffer[..self.len],
+        };
+        bytes[..self.len].get(skip..).unwrap_or(&[])
     }
 }

@@ -211,6 +211,11 @@ impl Segments {
         Segments { disk, segment_bytes, is_read_only, open, failed: Mutex::new(None) }
     }
 
+    /// The same log to be read by another thread, through handles of its own.
+    pub fn again(&self) -> Segments {
+        Segments::new(Arc::clone(&self.disk), self.segment_bytes, true)
+    }
+
     pub fn segment_bytes(&self) -> u64 {
         self.segment_bytes
     }

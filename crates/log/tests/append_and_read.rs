@@ -487,3 +487,41 @@ fn what_was_read_wrong_once_at_the_end_is_not_written() {
         assert_eq!(found.len(), 8, "bit {bit} of read {nth}");
     }
 }
+
+/// A scan that has a thread read ahead reads what one without it does: of a long log, with records of all lengths, and
+/// whatever a read of the thread's does.
+#[test]
+fn a_scan_with_a_reader_reads_the_same() {
+    let disk = SimDisk::new();
+    let region = Region::anonymous(64 << 20).unwrap();
+    let shared = || Arc::new(disk.clone()) as Arc<dyn Disk>;
+    let log = Log::open(LogConfig { buffer_bytes: 4 << 20, region, ..config(shared()) }).unwrap();
+    let mut no = 0;
+    while log.tail().0 < 6 << 20 {
+        let bytes = if no % 97 == 5 { 40_000 * (no as usize % 23) } else { no as usize * 37 % 900 };
+        append_one(&log, no, bytes).unwrap();
+        no += 1;
+    }
+    log.flush().unwrap();
+    let read = |disk: Arc<dyn Disk>| {
+        let mut scan = scan(disk, FIRST_LSN, 1).with_reader();
+        let numbers = read_all(&mut scan).map(|all| all.iter().map(number_of).collect::<Vec<_>>());
+        numbers.map(|numbers| (numbers, scan.end()))
+    };
+    let expected = ((0..no).collect::<Vec<_>>(), log.tail());
+    assert_eq!(read(shared()).unwrap(), expected);
+    // What goes wrong once is read again, by the scan itself if it was the thread's.
+    for nth in (1..400).step_by(7) {
+        for harm in [Harm::FlipBit(nth * 4099), Harm::Short] {
+            let faulty = FaultDisk::new(shared());
+            faulty.add(Fault::at(Call::Read, nth, harm).on("log/"));
+            match read(Arc::new(faulty.clone())) {
+                Ok(found) => assert_eq!(found, expected, "{harm:?} of read {nth}"),
+                Err(error) => assert!(matches!(harm, Harm::Short), "{harm:?} of read {nth}: {error}"),
+            }
+        }
+    }
+    // It ends with a scan that nobody reads to its end.
+    let mut scan = scan(shared(), FIRST_LSN, 1).with_reader();
+    (0..no / 2).for_each(|_| assert!(scan.next().unwrap().is_some()));
+}

@@ -132,6 +132,12 @@ bugs! {
     RawLengthUnsynced "raw-length-unsynced",
     /// A directory of a raw store is synced without the table.
     RawNamesUnsynced "raw-names-unsynced",
+    /// A checkpoint does not wait for changes that a restart has found and not repeated yet.
+    PendingForgotten "pending-forgotten",
+    /// Pages that are read ahead come in without the changes that are pending for them.
+    RunsNotRedone "runs-not-redone",
+    /// A page that gets its pending changes counts as changed now, and not since what the log says.
+    PendingMadeNow "pending-made-now",
     /// An archive is anybody's.
     ArchiveOfAnybody "archive-of-anybody",
 }

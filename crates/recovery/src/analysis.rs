@@ -23,7 +23,7 @@ use ledgerstone_region::{ByNumber, NumberSet};
 use ledgerstone_txn::{PrepareRecord, RECORD_OVERHEAD_BYTES};
 
 use crate::RecoveryError;
-use crate::redo::Gathered;
+use crate::gathered::Gathered;
 
 /// Says in which tree an update changed a record, by its root; `None` if it changed something else.
 pub type TreeOf<'t> = &'t dyn Fn(OpId, &[u8]) -> Option<PageId>;
@@ -188,6 +188,48 @@ impl Analysis {
     }
 }
 
+/// Transactions that have begun and not ended, where the scan stands. Mostly those that began last are few and have the
+/// next record, so these are looked through first.
+#[derive(Default)]
+struct Open {
+    newest: Vec<(Xid, Loser)>,
+    others: ByNumber<Xid, Loser>,
+}
+
+impl Open {
+    const NEWEST: usize = 8;
+
+    fn get_or_insert(&mut self, xid: Xid, lsn: Lsn) -> &mut Loser {
+        let begun = || Loser { first: lsn, ..Loser::default() };
+        if let Some(at) = self.newest.iter().rposition(|(of, _)| *of == xid) {
+            return &mut self.newest[at].1;
+        }
+        if self.others.contains(xid) {
+            return self.others.get_or_insert_with(xid, begun);
+        }
+        if self.newest.len() == Open::NEWEST {
+            let (oldest, loser) = self.newest.remove(0);
+            self.others.insert(oldest, loser);
+        }
+        self.newest.push((xid, begun()));
+        let last = self.newest.len() - 1;
+        &mut self.newest[last].1
+    }
+
+    fn remove(&mut self, xid: Xid) {
+        match self.newest.iter().rposition(|(of, _)| *of == xid) {
+            Some(at) => drop(self.newest.swap_remove(at)),
+            None => drop(self.others.remove(xid)),
+        }
+    }
+
+    fn all(self) -> ByNumber<Xid, Loser> {
+        let mut all = self.others;
+        all.extend(self.newest);
+        all
+    }
+}
+
 /// Reads `scan` to its end. What records below `redo_from` did is in the data file. What the others did is put into
 /// `gathered`, as far as there is room. `tree_of` knows the operations of trees.
 ///
@@ -200,6 +242,7 @@ pub fn analyse(
     gathered: &mut Gathered,
 ) -> Result<Analysis, RecoveryError> {
     let mut found = Analysis::default();
+    let mut open = Open::default();
     while let Some(record) = scan.next_view()? {
         found.record_count += 1;
         found.ends_with_checkpoint = record.kind() == RecordKind::Checkpoint;
@@ -213,19 +256,21 @@ pub fn analyse(
         }
         found.max_xid = found.max_xid.max(xid);
         if matches!(record.kind(), RecordKind::Commit | RecordKind::End) {
-            found.losers.remove(xid);
+            open.remove(xid);
             found.in_doubt.remove(xid);
             found.winner_count += u64::from(record.kind() == RecordKind::Commit);
             continue;
         }
-        let loser = found.losers.get_or_insert_with(xid, || Loser { first: record.lsn(), ..Loser::default() });
+        let loser = open.get_or_insert(xid, record.lsn());
         loser.last = record.lsn();
         match record.kind() {
             RecordKind::Group => loser.note_group(record),
             _ => loser.end_groups(),
         }
         // Whatever follows a Prepare record is the beginning of a rollback, or its end.
-        found.in_doubt.remove(xid);
+        if !found.in_doubt.is_empty() {
+            found.in_doubt.remove(xid);
+        }
         match record.kind() {
             RecordKind::NtaBegin => loser.open_nested.push(record.lsn()),
             RecordKind::NtaEnd => {
@@ -243,6 +288,7 @@ pub fn analyse(
             _ => {}
         }
     }
+    found.losers = open.all();
     found.losers.retain(|xid, _| !found.in_doubt.contains(xid));
     found.losers.values_mut().for_each(Loser::end_groups);
     found.incarnations = scan.incarnations().to_vec();

@@ -19,10 +19,12 @@
 //!     on.
 //! K5. `low` is where the analysis begins, since a rollback may need it; `redo` is where history is repeated from. A
 //!     transaction that has been open for long keeps `low` back, and costs a restart no repetition of what is home.
+//! K6. Changes that a restart has found and not repeated yet are no frame's. So a checkpoint waits until there are none.
 
 use std::sync::Arc;
 
 use ledgerstone_log::{ControlFile, ControlState, NewRecord, RecordKind};
+use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_txn::{Engine, RECORD_OVERHEAD_BYTES};
 
@@ -60,6 +62,9 @@ pub fn checkpoint_keeping(
     is_clean: bool,
     may_give_up: &dyn Fn(Lsn) -> Lsn,
 ) -> Result<Checkpoint, RecoveryError> {
+    if !planted::is_on(Bug::PendingForgotten) {
+        engine.cache.wait_redone()?; // K6
+    }
     let begin = engine.log.tail();
     let mut written_count = engine.cache.write_back_before(begin)?;
     // K3. The file's length now is durable with the mark.

@@ -1,12 +1,12 @@
 //! Redo: history repeated, page by page, by several workers.
 //!
-//! A page's records are redone in LSN order by one worker; pages are dealt out by their id. The analysis fills the
-//! first window of each worker, so a log whose changes have room there is read once. What is behind that, every worker
+//! A page's records are redone in LSN order by one worker; pages are dealt out by their id. The analysis gathers what
+//! there is room for (`gathered.rs`), so a log whose changes have room is read once. What is behind that, every worker
 //! reads for itself and picks its pages. So workers share nothing but the cache: no queues, and no hand-over.
 //!
 //! ```text
-//! log ─► window: the changes of this worker's pages, until its memory is full
-//!     ─► sorted by page, then LSN ─► pages come in, neighbours by one read, and get all of their changes at once
+//! log ─► window: the changes of pages, until its memory is full
+//!     ─► page by page ─► pages come in, neighbours by one read, and get all of their changes at once
 //! ```
 //! E1. A record is applied to a page if the page's LSN is below the record's. All parts of a group that touch a page
 //!     are applied together or not at all.
@@ -23,16 +23,18 @@
 //!     whole.
 //! E7. Pages are asked for ahead of their turn, if the cache has threads that read. A worker that comes to a page which
 //!     is not there reads it, and what follows it, for itself.
+//! E8. Since no page waits for another (E2), a page may have its turn when somebody asks for it. If one window has all,
+//!     the environment may open before its pages have had theirs (`pending.rs`).
 
 use std::sync::Arc;
 
 use ledgerstone_buffer::{BufferError, Cache};
-use ledgerstone_log::{LogScan, RecordKind, RecordView, Watch};
-use ledgerstone_op::{Operation, PageMut, Registry};
-use ledgerstone_page::{Lsn, OpId, PageId, planted};
+use ledgerstone_log::{LogScan, Watch};
+use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::{ByNumber, sync};
 use ledgerstone_txn::Engine;
 
+use crate::gathered::{Gathered, Window, each_change, worker_of};
 use crate::{Analysis, RecoveryError};
 
 /// What redo did.
@@ -44,55 +46,10 @@ pub struct Redone {
     pub skipped_count: u64,
 }
 
-/// The changes that the analysis meets, for the workers of redo: their first windows.
-pub struct Gathered {
-    /// One for each worker.
-    windows: Vec<Window>,
-    /// Of each window.
-    bytes_max: usize,
-    /// The first record that had no room.
-    until: Option<Lsn>,
-}
-
-impl Gathered {
-    /// For `worker_count` workers beside a cache of so many bytes. Takes memory as changes come.
-    #[must_use]
-    pub fn beside(cache_bytes: u64, worker_count: u64) -> Gathered {
-        let part = usize::try_from(cache_bytes / CACHE_PART).unwrap_or(usize::MAX);
-        Gathered::of(part.clamp(WINDOWS_BYTES, WINDOWS_BYTES_MAX), worker_count)
-    }
-
-    /// For so many workers, which have so many bytes together.
-    #[must_use]
-    pub fn of(bytes_max: usize, worker_count: u64) -> Gathered {
-        planted::begin_windows();
-        let worker_count = worker_count.max(1) as usize;
-        let windows = (0..worker_count).map(|_| Window::default()).collect();
-        Gathered { windows, bytes_max: bytes_max / worker_count, until: None }
-    }
-
-    /// Puts what the record did into the windows, if there is room.
-    #[inline]
-    pub(crate) fn take(&mut self, record: RecordView<'_>) -> Result<(), RecoveryError> {
-        if self.until.is_some() {
-            return Ok(());
-        }
-        let is_full = |window: &Window| window.is_full(self.bytes_max);
-        if self.windows.iter().any(is_full) {
-            self.until = Some(record.lsn());
-            return Ok(());
-        }
-        let count = self.windows.len() as u64;
-        each_change(record, |page, wants, op, args| {
-            self.windows[worker_of(page, count)].push(page, record.lsn(), wants, op, args);
-        })
-    }
-}
-
-impl std::fmt::Debug for Gathered {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let bytes = self.windows.iter().map(Window::bytes).sum::<usize>();
-        f.debug_struct("Gathered").field("bytes", &bytes).field("until", &self.until).finish_non_exhaustive()
+impl Redone {
+    fn add(&mut self, other: Redone) {
+        self.applied_count += other.applied_count;
+        self.skipped_count += other.skipped_count;
     }
 }
 
@@ -111,26 +68,28 @@ pub fn redo(
     watch: &Arc<Watch>,
     scan: impl Fn(Lsn, u64) -> Result<LogScan, RecoveryError>,
 ) -> Result<Redone, RecoveryError> {
-    let Gathered { windows, bytes_max, until } = gathered;
-    let count = windows.len() as u64;
+    let Gathered { window, worker_count: count, bytes_max, until } = gathered;
+    let (first_window, bytes_max) = (Arc::new(window), bytes_max / count as usize);
     // The analysis has seen records up to the end. So what is none now was misread, and is an error below the limit.
-    let scan_rest = |_: &Window| {
+    let scan_rest = |_| {
         let mut rest = until.map(|until| scan(until, found.incarnation_at(until))).transpose()?;
         rest.iter_mut().for_each(|rest| rest.set_limit(found.end));
         Ok::<_, RecoveryError>(rest)
     };
     // All of them before a worker begins: none may outlive recovery.
-    let rests = windows.iter().map(scan_rest).collect::<Result<Vec<_>, _>>()?;
+    let rests = (0..count).map(scan_rest).collect::<Result<Vec<_>, _>>()?;
     let mut others = Vec::new();
     let mut first = None;
-    for ((no, window), rest) in (0..).zip(windows).zip(rests) {
+    for (no, rest) in (0..).zip(rests) {
         let (engine, found, watch) = (Arc::clone(engine), Arc::clone(found), Arc::clone(watch));
+        let window = Arc::clone(&first_window);
         let work = move || Worker::new(&engine, &found, &watch, (no, count)).run(window, until, bytes_max, rest);
         match no {
             0 => first = Some(work),
             _ => others.push(sync::spawn("redo", work)),
         }
     }
+    drop(first_window);
     let first = first.map_or(Ok(Redone::default()), |work| work());
     // And all are joined before any error is returned.
     let panicked = || Err(RecoveryError::WorkerPanicked("worker of redo"));
@@ -139,10 +98,7 @@ pub fn redo(
     let mut failed = None;
     for done in [first].into_iter().chain(others) {
         match done {
-            Ok(done) => {
-                all.applied_count += done.applied_count;
-                all.skipped_count += done.skipped_count;
-            }
+            Ok(done) => all.add(done),
             // The engine has failed because of another worker, which says why.
             Err(error @ RecoveryError::Buffer(BufferError::Failed)) => failed = failed.or(Some(error)),
             Err(error) => return Err(error),
@@ -151,79 +107,10 @@ pub fn redo(
     failed.map_or(Ok(all), Err)
 }
 
-/// Neighbours go to one worker in runs of so many pages, so that each reads and writes sequentially: a power of two.
-const RUN_PAGES: u64 = 64;
-/// Memory of the windows of all workers, at least.
-const WINDOWS_BYTES: usize = 32 << 20;
-/// And at most: beside a large cache, they take such a part of it.
-const WINDOWS_BYTES_MAX: usize = 256 << 20;
-const CACHE_PART: u64 = 8;
 /// Pages that a worker asks for ahead (E7).
 const AHEAD_PAGES: usize = 512;
 /// All workers together have no larger part of the cache filled ahead.
 const AHEAD_PART: usize = 16;
-
-/// The worker that a page belongs to.
-fn worker_of(page: PageId, worker_count: u64) -> usize {
-    (page.0 / RUN_PAGES % worker_count) as usize
-}
-
-/// Shows each change of a page that the record made: page, the LSN that it had before, operation, arguments.
-#[inline]
-fn each_change(record: RecordView<'_>, mut see: impl FnMut(PageId, Lsn, OpId, &[u8])) -> Result<(), RecoveryError> {
-    match record.kind() {
-        RecordKind::Update | RecordKind::Compensation => {
-            see(record.page(), record.prev_page_lsn(), record.op(), record.args());
-        }
-        RecordKind::Group => {
-            for part in record.parts() {
-                let part = part.map_err(|source| RecoveryError::Record { lsn: record.lsn(), source })?;
-                see(part.page, part.prev_page_lsn, part.op, part.args);
-            }
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-/// One change of one page, its arguments in the window's bytes.
-struct Change {
-    page: PageId,
-    lsn: Lsn,
-    /// The LSN that the page had before.
-    wants: Lsn,
-    /// Where its arguments begin: rises with the log, so that it orders the parts of a group, too.
-    at: u32,
-    len: u32,
-    op: OpId,
-}
-
-/// A piece of history.
-#[derive(Default)]
-struct Window {
-    changes: Vec<Change>,
-    args: Vec<u8>,
-}
-
-impl Window {
-    fn push(&mut self, page: PageId, lsn: Lsn, wants: Lsn, op: OpId, args: &[u8]) {
-        let (at, len) = (self.args.len() as u32, args.len() as u32);
-        self.args.extend_from_slice(args);
-        self.changes.push(Change { page, lsn, wants, at, len, op });
-    }
-
-    fn bytes(&self) -> usize {
-        self.args.len() + self.changes.len() * size_of::<Change>()
-    }
-
-    fn is_full(&self, bytes_max: usize) -> bool {
-        self.bytes() >= bytes_max || planted::fills_window(self.changes.len())
-    }
-
-    fn args_of(&self, change: &Change) -> &[u8] {
-        &self.args[change.at as usize..][..change.len as usize]
-    }
-}
 
 struct Worker<'e> {
     engine: &'e Arc<Engine>,
@@ -231,7 +118,6 @@ struct Worker<'e> {
     watch: &'e Watch,
     no: u64,
     worker_count: u64,
-    window: Window,
     done: Redone,
     /// Pages that could not be read, and that no record has formatted since (E2).
     unread: ByNumber<PageId, BufferError>,
@@ -244,34 +130,34 @@ impl<'e> Worker<'e> {
         watch: &'e Watch,
         (no, worker_count): (u64, u64),
     ) -> Worker<'e> {
-        let (window, done, unread) = (Window::default(), Redone::default(), ByNumber::new());
-        Worker { engine, found, watch, no, worker_count, window, done, unread }
+        Worker { engine, found, watch, no, worker_count, done: Redone::default(), unread: ByNumber::new() }
     }
 
     /// Redoes what was gathered up to `until`, and then what `rest` reads.
     fn run(
         mut self,
-        window: Window,
+        gathered: Arc<Window>,
         until: Option<Lsn>,
         bytes_max: usize,
         rest: Option<LogScan>,
     ) -> Result<Redone, RecoveryError> {
-        self.window = window;
-        self.redo_window(until.unwrap_or(self.found.end))?;
+        self.redo_window(&gathered, until.unwrap_or(self.found.end))?;
+        drop(gathered); // The last worker to come here gives its memory back.
         let Some(mut scan) = rest else { return self.end() };
+        let mut window = Window::default();
         while let Some(record) = scan.next_view()? {
-            let (window, no, count) = (&mut self.window, self.no as usize, self.worker_count);
+            let (no, count) = (self.no, self.worker_count);
             each_change(record, |page, wants, op, args| {
                 if worker_of(page, count) == no {
                     window.push(page, record.lsn(), wants, op, args);
                 }
             })?;
-            if self.window.is_full(bytes_max) {
-                let end = scan.end();
-                self.redo_window(end)?;
+            if window.is_full(bytes_max) {
+                self.redo_window(&window, scan.end())?;
+                window.clear();
             }
         }
-        self.redo_window(self.found.end)?;
+        self.redo_window(&window, self.found.end)?;
         self.end()
     }
 
@@ -283,89 +169,79 @@ impl<'e> Worker<'e> {
     }
 
     /// Redoes the changes in the window, which end before `end` (E5).
-    fn redo_window(&mut self, end: Lsn) -> Result<(), RecoveryError> {
-        let mut window = std::mem::take(&mut self.window);
-        let found = self.found;
-        if !found.truncations.is_empty() {
-            let before = window.changes.len();
-            window.changes.retain(|change| !found.is_over(change.lsn, change.page)); // E4
-            self.done.skipped_count += (before - window.changes.len()) as u64;
-        }
-        window.changes.sort_unstable_by_key(|change| (change.page, change.lsn, change.at));
+    fn redo_window(&mut self, window: &Window, end: Lsn) -> Result<(), RecoveryError> {
+        let (engine, found, watch, no) = (self.engine, self.found, self.watch, self.no);
         let began = found.redo_from.0.0.min(end.0);
-        let mut soon = Soon::of(&window.changes, &self.engine.cache, self.worker_count);
-        let mut ahead = self.engine.cache.read_wanted();
-        let mut came_to = PageId(0); // Pages below have been read in.
-        let mut left = &window.changes[..];
-        while let Some(first) = left.first() {
-            if first.page >= came_to {
-                let part = (window.changes.len() - left.len()) as f64 / window.changes.len() as f64;
-                self.watch.check()?;
-                if self.no == 0 {
-                    self.watch.set(Lsn(began + ((end.0 - began) as f64 * part) as u64));
-                }
-                soon.ask(&self.engine.cache, first.page);
-                let count = run_length(left, ahead.pages_max());
-                ahead.run(first.page, count);
-                came_to = PageId(first.page.0 + count.max(1));
+        let pages: Vec<(PageId, bool)> = window.pages(no, self.worker_count).collect();
+        let see = |part: f64| {
+            watch.check()?;
+            if no == 0 {
+                watch.set(Lsn(began + ((end.0 - began) as f64 * part) as u64));
             }
-            // E1: parts of one group have one LSN.
-            let count = left.iter().take_while(|c| (c.page, c.lsn) == (first.page, first.lsn)).count();
-            let (parts, rest) = left.split_at(count);
-            self.redo_parts(&window, parts)?;
-            left = rest;
-        }
-        window.changes.clear();
-        window.args.clear();
-        self.window = window;
-        Ok(())
+            Ok(())
+        };
+        in_order(&engine.cache, self.worker_count, &pages, see, |page| self.redo_page(window, page))
     }
 
-    /// Applies what one record does to one page.
-    fn redo_parts(&mut self, window: &Window, parts: &[Change]) -> Result<(), RecoveryError> {
-        let Some(&Change { page: id, lsn, wants, op, .. }) = parts.first() else { return Ok(()) };
-        let ops = &self.engine.ops;
-        let formats = operation(ops, lsn, op)?.formats();
+    /// Applies what the window has of one page.
+    fn redo_page(&mut self, window: &Window, id: PageId) -> Result<(), RecoveryError> {
+        let mut list = window.changes_of(id);
+        if !self.found.truncations.is_empty() {
+            let before = list.len();
+            list.retain(|&change| !self.found.is_over(window.lsn_of(change), id)); // E4
+            self.done.skipped_count += (before - list.len()) as u64;
+        }
+        let (cache, ops) = (&self.engine.cache, &self.engine.ops);
+        let format = window.first_format(ops, &list)?;
         // E2
-        let cache = &self.engine.cache;
-        let mut page = match formats {
-            true => {
-                self.unread.remove(id);
-                cache.exclusive_new(id)?
-            }
-            false => match cache.exclusive_or_new(id) {
-                Err(damaged @ BufferError::Damaged { .. }) => {
+        let (mut page, from) = match format {
+            _ if list.is_empty() => return Ok(()),
+            Some(0) => (cache.exclusive_new(id)?, 0),
+            _ => match (cache.exclusive_or_new(id), format) {
+                (Err(BufferError::Damaged { .. }), Some(from)) => (cache.exclusive_new(id)?, from),
+                (Err(damaged @ BufferError::Damaged { .. }), None) => {
                     if self.unread.get(id).is_none() {
                         self.unread.insert(id, damaged);
                     }
-                    self.done.skipped_count += parts.len() as u64;
+                    self.done.skipped_count += list.len() as u64;
                     return Ok(());
                 }
-                read => read?.0,
+                (read, _) => (read?.0, 0),
             },
         };
-        if page.page_lsn() >= lsn {
-            self.done.skipped_count += parts.len() as u64; // E1
-            return Ok(());
+        if format.is_some() {
+            self.unread.remove(id);
         }
-        if page.page_lsn() < wants && !formats {
-            return Err(RecoveryError::OldPage { page: id, has: page.page_lsn(), lsn, wants }); // E6
-        }
-        page.begin_change_with(lsn, formats); // E3
-        for part in parts {
-            let redone = operation(ops, lsn, part.op).and_then(|operation| {
-                let redone = operation.redo(&mut PageMut::new(id, page.page_mut()), window.args_of(part));
-                redone.map_err(|source| RecoveryError::Redo { lsn, page: id, source })
-            });
-            if let Err(error) = redone {
-                self.engine.fail(&error.to_string()); // E1: what is half changed must not go home.
-                return Err(error);
-            }
-        }
-        page.finish_change(lsn);
-        self.done.applied_count += parts.len() as u64;
+        self.done.skipped_count += from as u64;
+        let applied = window.apply(ops, &mut page, &list[from..]);
+        self.done.add(applied.inspect_err(|error| self.engine.fail(&error.to_string()))?); // E1
         Ok(())
     }
+}
+
+/// Shows pages in their order to `visit`. Those that are to be read come in ahead of their turn (E7). `see` is told now
+/// and then what part is done, and may end it.
+pub(crate) fn in_order(
+    cache: &Arc<Cache>,
+    worker_count: u64,
+    pages: &[(PageId, bool)],
+    see: impl Fn(f64) -> Result<(), RecoveryError>,
+    mut visit: impl FnMut(PageId) -> Result<(), RecoveryError>,
+) -> Result<(), RecoveryError> {
+    let mut soon = Soon::of(pages, cache, worker_count);
+    let mut ahead = cache.read_wanted();
+    let mut came_to = PageId(0); // Pages below have been read in.
+    for (at, &(page, _)) in pages.iter().enumerate() {
+        if page >= came_to {
+            see(at as f64 / pages.len() as f64)?;
+            soon.ask(cache, page);
+            let count = run_length(&pages[at..], ahead.pages_max());
+            ahead.run(page, count);
+            came_to = PageId(page.0 + count.max(1));
+        }
+        visit(page)?;
+    }
+    Ok(())
 }
 
 /// The pages of a window that others may read ahead (E7).
@@ -377,14 +253,13 @@ struct Soon {
 }
 
 impl Soon {
-    fn of(changes: &[Change], cache: &Cache, worker_count: u64) -> Soon {
+    fn of(pages: &[(PageId, bool)], cache: &Cache, worker_count: u64) -> Soon {
         let ahead_max = AHEAD_PAGES.min(cache.frame_count() as usize / AHEAD_PART / worker_count as usize);
-        let mut pages = Vec::new();
+        let mut soon = Vec::new();
         if cache.reads_ahead() && ahead_max > 0 {
-            let firsts = changes.chunk_by(|a, b| a.page == b.page).filter_map(<[Change]>::first);
-            pages.extend(firsts.filter(|first| first.wants != Lsn(0)).map(|first| first.page));
+            soon.extend(pages.iter().filter(|(_, is_read)| *is_read).map(|(page, _)| *page));
         }
-        Soon { pages, asked_count: 0, ahead_max }
+        Soon { pages: soon, asked_count: 0, ahead_max }
     }
 
     /// It is the turn of `page`.
@@ -399,25 +274,9 @@ impl Soon {
     }
 }
 
-/// How many neighbours from the first page on have changes that need to read them: none or one if that is all.
-fn run_length(changes: &[Change], pages_max: u64) -> u64 {
-    let Some(first) = changes.first() else { return 0 };
-    let mut count = 0;
-    let mut last = None;
-    for change in changes {
-        if last == Some(change.page) {
-            continue;
-        }
-        // A page that had no LSN before is made by its change.
-        if count == pages_max || change.page.0 != first.page.0 + count || change.wants == Lsn(0) {
-            break;
-        }
-        last = Some(change.page);
-        count += 1;
-    }
-    count
-}
-
-fn operation(ops: &Registry, lsn: Lsn, op: OpId) -> Result<&dyn Operation, RecoveryError> {
-    ops.get(op).map_err(|source| RecoveryError::UnknownOperation { lsn, source })
+/// How many neighbours from the first page on have to be read: none or one if that is all.
+fn run_length(pages: &[(PageId, bool)], pages_max: u64) -> u64 {
+    let Some(&(first, _)) = pages.first() else { return 0 };
+    let neighbours = (first.0..).zip(pages).take(pages_max as usize);
+    neighbours.take_while(|&(no, &(page, is_read))| page.0 == no && is_read).count() as u64
 }

@@ -35,6 +35,8 @@ pub struct RecoveryReport {
     pub redo_applied_count: u64,
     /// Page updates that the pages already had.
     pub redo_skipped_count: u64,
+    /// Page updates that had not been looked at when the opening returned. A page gets its own when it comes in.
+    pub redo_put_off_count: u64,
     /// Updates undone before the opening returned.
     pub undone_count: u64,
     /// Time to restore torn pages.

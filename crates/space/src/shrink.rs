@@ -33,6 +33,7 @@ impl Space {
     /// A map cannot be read, or the log refuses, with nothing changed. If the file cannot be cut or synced, the
     /// environment fails.
     pub fn shrink(&self) -> Result<u64, SpaceError> {
+        self.engine.cache.wait_redone()?; // A page behind the new end may have changes that are pending.
         let claim = self.engine.log.claim_upkeep(8 + RECORD_OVERHEAD_BYTES).map_err(TxnError::from)?;
         if let Err(error) = self.latch_growth() {
             self.engine.log.give_back(claim);

@@ -518,7 +518,8 @@ settings! {
     /// How much log of interrupted transactions is undone before an open returns. If there is more, the largest
     /// transactions are rolled back afterwards, in the background. Until then they keep the tables that they changed
     /// locked. With 0 all of them are left to the background, except those that made, dropped or changed tables, or
-    /// wrote large values.
+    /// wrote large values. With the largest number nothing is left to the background: pages have all of their changes,
+    /// too, when the open returns.
     restart_undo_bytes: u64 {
         default: 64 << 20,
         unit: Bytes,

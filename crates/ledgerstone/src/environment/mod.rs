@@ -96,6 +96,17 @@ fn start(env: &Arc<Inner>, name: &str, work: impl FnOnce(&Arc<Inner>) + Send + '
     })
 }
 
+/// Starts the threads that repeat what the opening has left (O10 in `open/mod.rs`).
+fn redo_threads(env: &Arc<Inner>) -> Vec<sync::JoinHandle<()>> {
+    let pending = env.pending.lock().take();
+    let Some(pending) = pending else { return Vec::new() };
+    let one = |no| {
+        let pending = Arc::clone(&pending);
+        start(env, "redo", move |_| pending.work(no))
+    };
+    (0..pending.worker_count()).map(one).collect()
+}
+
 /// Starts a thread that does `first`, and then what that returns. Waits until `first` has ended, by a panic perhaps.
 fn start_with<W: FnOnce()>(name: &str, first: impl FnOnce() -> W + Send + 'static) -> sync::JoinHandle<()> {
     let has_ended = Arc::new(AtomicU32::new(0));
@@ -145,6 +156,7 @@ impl Environment {
             if env.rollbacks.put_off_count() > 0 {
                 threads.push(start(&env, "rollback", |env| env.roll_back_put_off()));
             }
+            threads.extend(redo_threads(&env));
             threads.push(start(&env, "housekeeper", background::keep_house));
             for (no, worker) in env.workers.all.iter().enumerate() {
                 if let Some(period) = worker.work_period() {

@@ -14,7 +14,8 @@ impl Environment {
         self.inner().rollbacks.list()
     }
 
-    /// Waits until all interrupted transactions are rolled back. From then on nothing shows that there was a crash.
+    /// Waits until all interrupted transactions are rolled back, and all pages have the changes that the log has. From
+    /// then on nothing shows that there was a crash.
     ///
     /// A program that closes the environment before leaves the rest to the next open. Work is lost then, since changes
     /// are gathered and sorted before they are taken back.

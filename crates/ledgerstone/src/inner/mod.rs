@@ -16,8 +16,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use ledgerstone_core::base::Base;
 use ledgerstone_disk::Fence;
 use ledgerstone_page::{Layouts, Lsn};
-use ledgerstone_recovery::RecoveryReport;
-use ledgerstone_region::{Handle, Latch};
+use ledgerstone_recovery::{Pending, RecoveryReport};
+use ledgerstone_region::{Handle, Latch, Mutex};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Durability, Engine};
@@ -50,6 +50,8 @@ pub(crate) struct Inner {
     pub(crate) drops: AtomicU64,
     pub(crate) in_doubt: Undecided,
     pub(crate) rollbacks: Rollbacks,
+    /// What a restart has left to be repeated, for the threads that do so.
+    pub(crate) pending: Mutex<Option<Arc<Pending>>>,
     pub(crate) program: Program,
     pub(crate) effective: Effective,
     pub(crate) durability: Durability,
@@ -138,6 +140,14 @@ impl Inner {
         let tail = log.tail(); // First, as in a checkpoint (K1 there).
         let low = [table.first_lsn_low(), versions.log_low()].into_iter().flatten().fold(tail, Lsn::min);
         log.to_give_up(low).1
+    }
+
+    /// Repeats what the opening has left, before it goes on.
+    pub(crate) fn repeat_pending(&self) {
+        let pending = self.pending.lock().take();
+        if let Some(pending) = pending {
+            (0..pending.worker_count()).for_each(|no| pending.work(no));
+        }
     }
 
     /// Space that was refused where it was promised, under a page that has its place, has failed the environment: it is

@@ -189,7 +189,7 @@ impl Inner {
         let rollbacks = &self.rollbacks;
         let over = Over(rollbacks);
         let waiting = std::mem::take(&mut *rollbacks.waiting.lock());
-        let mut goes_on = self.waits_for_slot();
+        let mut goes_on = self.waits_for_slot() && self.waits_for_redo();
         for (no, loser) in waiting {
             if !goes_on || rollbacks.watch.check().is_err() {
                 loser.leave();
@@ -202,6 +202,18 @@ impl Inner {
             one.has_ended.store(goes_on, Release);
         }
         drop(over);
+    }
+
+    /// Waits until all pages have their changes: others want those first, and find them sooner alone. False if the thread
+    /// is to end first.
+    fn waits_for_redo(&self) -> bool {
+        while self.engine.cache.has_pending() {
+            if self.rollbacks.watch.check().is_err() || self.engine.is_failed() {
+                return false;
+            }
+            self.engine.cache.wait_redone_within(TELL_NS);
+        }
+        true
     }
 
     /// Waits until there is a thread slot for this thread. It has had one since before the open returned, unless all
@@ -220,7 +232,8 @@ impl Inner {
         }
     }
 
-    /// Waits until all of that is done, and asks `see` now and then whether to go on.
+    /// Waits until all of that is done, and all is repeated that the opening has left (O10 in `open/mod.rs`). Asks `see`
+    /// now and then whether to go on.
     pub(crate) fn wait_rolled_back(
         &self,
         mut see: impl FnMut(RollbackProgress) -> Result<(), Error>,
@@ -230,14 +243,19 @@ impl Inner {
             self.engine.check()?;
             let is_over = rollbacks.is_over(); // First: the last one has ended before.
             let progress = rollbacks.progress();
-            if progress.transaction_count == 0 {
+            let are_rolled_back = progress.transaction_count == 0;
+            if are_rolled_back && !self.engine.cache.has_pending() {
                 return Ok(());
             }
-            if is_over {
+            if is_over && !are_rolled_back {
                 return Err(Error::Failed { why: super::CLOSED.into() });
             }
             see(progress)?;
-            sync::futex_wait(&rollbacks.is_over, 0, Some(TELL_NS));
+            if are_rolled_back {
+                self.engine.cache.wait_redone_within(TELL_NS);
+            } else {
+                sync::futex_wait(&rollbacks.is_over, 0, Some(TELL_NS));
+            }
         }
     }
 }

@@ -11,7 +11,9 @@ use ledgerstone_lock::Mode;
 use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, LogConfig, LogScan};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
 use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, TableId, Xid};
-use ledgerstone_recovery::{Analysis, Gathered, RecoveryError, Redone, adopt, analyse, checkpoint, redo, undo};
+use ledgerstone_recovery::{
+    Analysis, Gathered, Pending, RecoveryError, Redone, adopt, analyse, checkpoint, redo, undo,
+};
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
 use ledgerstone_testkit::EngineKit;
 use ledgerstone_txn::{Durability, Engine, LogicalUndo, Part, Txn, TxnError};
@@ -261,11 +263,30 @@ pub fn repeat_gathered(disk: &Arc<dyn Disk>, gathered: Gathered) -> Result<(Repe
     repeat_in(&mut None, disk, gathered)
 }
 
-/// The same. The engine is there also if redo fails.
+/// The same, and leaves all that is gathered to whoever touches a page.
+pub fn repeat_later(disk: &Arc<dyn Disk>) -> Result<(Repeated, Arc<Pending>)> {
+    let mut pending = None;
+    let (repeated, _) = repeat_or(&mut None, disk, Gathered::beside(0, 2), |engine, gathered| {
+        pending = Some(Pending::put_off(engine, gathered).expect("all of it has room"));
+        Gathered::of(0, 1)
+    })?;
+    Ok((repeated, pending.unwrap()))
+}
+
+/// The same as `repeat_gathered`. The engine is there also if redo fails.
 pub fn repeat_in(
     kept: &mut Option<Arc<Engine>>,
     disk: &Arc<dyn Disk>,
+    gathered: Gathered,
+) -> Result<(Repeated, Redone)> {
+    repeat_or(kept, disk, gathered, |_, gathered| gathered)
+}
+
+fn repeat_or(
+    kept: &mut Option<Arc<Engine>>,
+    disk: &Arc<dyn Disk>,
     mut gathered: Gathered,
+    put_off: impl FnOnce(&Arc<Engine>, Gathered) -> Gathered,
 ) -> Result<(Repeated, Redone)> {
     let control = Arc::new(ControlFile::open(&**disk)?);
     let state = control.state();
@@ -282,6 +303,7 @@ pub fn repeat_in(
     let engine = build(disk, &found, Some(control.state().incarnation_max))?;
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(found.max_xid.0 + 1)));
     *kept = Some(Arc::clone(&engine));
+    let gathered = put_off(&engine, gathered);
     let redone = redo(&engine, &found, gathered, &Arc::default(), scan)?;
     Ok(((engine, control, found), redone))
 }

@@ -337,6 +337,7 @@ fn work(
     let recovery = env.recovery_report();
     counters.add("torn_pages", recovery.torn_pages.len() as u64);
     counters.add("redone", recovery.redo_applied_count);
+    counters.add("redo_put_off", recovery.redo_put_off_count);
     counters.add("losers", recovery.loser_count);
     counters.add("put_off", recovery.put_off_count);
     counters.add("beside_put_off", env.rolling_back().len() as u64);

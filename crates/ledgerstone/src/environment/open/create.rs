@@ -27,7 +27,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) 
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let control = Arc::new(ControlFile::begin_creation(&*disk, state)?);
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
-    let parts = Parts::build(options, &effective, (&disk, &fence), &control, (&found, &NumberSet::new()), None)?;
+    let parts = Parts::build(options, &effective, (&disk, &fence), &control, (&found, &NumberSet::new()), 0, None)?;
     let engine = &parts.engine;
     let opening = Opening(Some(Arc::clone(engine)));
 

@@ -10,7 +10,7 @@ use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_page::Xid;
 use ledgerstone_recovery::{Analysis, RecoveryReport};
-use ledgerstone_region::{Handle, Latch, NumberSet, Region, SlotTable};
+use ledgerstone_region::{Handle, Latch, Mutex, NumberSet, Region, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
@@ -41,6 +41,7 @@ impl Parts {
         (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
         control: &Arc<ControlFile>,
         (found, too_large): (&Analysis, &NumberSet<Xid>),
+        redo_threads: u32,
         next_incarnation: Option<u64>,
     ) -> Result<Parts, Error> {
         let state = control.state();
@@ -71,7 +72,8 @@ impl Parts {
         let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
         // Who rolls them back, and who reads pages ahead for that.
         let later_threads = if too_large.is_empty() { 0 } else { 1 + ledgerstone_recovery::UNDO_READERS };
-        let thread_count_max = effective.thread_count_max.saturating_add(later_threads);
+        let own_threads = later_threads + redo_threads;
+        let thread_count_max = effective.thread_count_max.saturating_add(own_threads);
         let slots = Arc::new(SlotTable::create(&region, thread_count_max)?);
         // Makes the names in the environment's directory durable, too (O6).
         let log = Log::open(LogConfig {
@@ -198,6 +200,7 @@ impl Parts {
             known,
             in_doubt,
             rollbacks,
+            pending: Mutex::new(None),
             program: Program { layouts: options.extensions.layouts()?, extensions, extractors },
             durability: effective.durability,
             drops: AtomicU64::new(0),

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::{BufferError, Cache, make_double_write};
-use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, check_control, control_error};
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, RESTORE, check_control, control_error};
 use ledgerstone_disk::{Disk, DiskFile, Fence, Open};
 use ledgerstone_log::{ControlFile, ControlState, LogError, LogScan};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_recovery::{Adopted, Gathered, RecoveryReport};
+use ledgerstone_recovery::{Adopted, Gathered, Pending, RecoveryReport};
 use ledgerstone_region::{NumberSet, sync};
 use ledgerstone_space::Space;
 
@@ -74,7 +74,7 @@ fn recover_with(
             .map(|scan| scan.with_incarnation_max(state.incarnation_max).with_watch(progress.watch()))
     };
     progress.enter(RecoveryPhase::Analysis, state.scan_lsn, Lsn(0));
-    let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?; // O6
+    let whole = scan(state.scan_lsn, state.scan_incarnation)?.settled()?.with_reader(); // O6
     let worker_count = u64::from(effective.redo_worker_count);
     let mut gathered = Gathered::beside(effective.cache_bytes, worker_count);
     let tree_of = &ledgerstone_structures::tree_of_update;
@@ -133,8 +133,16 @@ fn recover_with(
         true => too_large(&analysis.losers, effective.restart_undo_bytes),
         false => NumberSet::new(),
     };
+    // O10
+    let (last, due_bytes) = (state.checkpoint_lsn, effective.checkpoint_log_bytes);
+    let is_long = move |tail: Lsn| tail.0.saturating_sub(last.0) / OWED_MAX >= due_bytes;
+    let is_asked_whole = effective.restart_undo_bytes == u64::MAX;
+    let may_put_off = options.has_background_threads && may_write && !is_asked_whole && !gathered.is_empty();
+    let is_sure = !state.is_unlocked && !disk.exists(RESTORE)? && analysis.truncations.is_empty();
+    let puts_off = may_put_off && is_sure && gathered.is_whole() && !is_long(analysis.end);
+    let redo_threads = if puts_off { effective.redo_worker_count } else { 0 };
     let found = (&*analysis, &too_large);
-    let parts = Parts::build(options, &effective, (&disk, &fence), control, found, next_incarnation)?;
+    let parts = Parts::build(options, &effective, (&disk, &fence), control, found, redo_threads, next_incarnation)?;
     let engine = Arc::clone(&parts.engine);
     let opening = Opening(Some(Arc::clone(&engine)));
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
@@ -150,10 +158,20 @@ fn recover_with(
         allow_readers(&engine.cache, &effective);
     }
     progress.enter(RecoveryPhase::Redo, analysis.redo_from.0, analysis.end);
-    let rest = |from, incarnation| Ok(scan(from, incarnation)?);
-    let redone = ledgerstone_recovery::redo(&engine, &analysis, gathered, &progress.watch(), rest)?;
-    report.redo_applied_count = redone.applied_count;
-    report.redo_skipped_count = redone.skipped_count;
+    let put_off_redo = if puts_off { Pending::put_off(&engine, gathered) } else { Err(gathered) };
+    let pending = match put_off_redo {
+        Ok(pending) => {
+            report.redo_put_off_count = pending.change_count();
+            Some(pending)
+        }
+        Err(gathered) => {
+            let rest = |from, incarnation| Ok(scan(from, incarnation)?);
+            let redone = ledgerstone_recovery::redo(&engine, &analysis, gathered, &progress.watch(), rest)?;
+            report.redo_applied_count = redone.applied_count;
+            report.redo_skipped_count = redone.skipped_count;
+            None
+        }
+    };
     report.redo_ns = timer.lap();
 
     progress.enter(RecoveryPhase::Undo, Lsn(0), Lsn(0));
@@ -189,16 +207,16 @@ fn recover_with(
         report,
         (in_doubt, rollbacks),
     )?;
+    *inner.pending.lock() = pending;
     options.recovery_progress.watch().check()?;
     if !inner.is_read_only {
         let ends_unlocked = engine.locks.isolates() && control.state().is_unlocked;
         let has_to_end = ends_unlocked || inner.checkpoints.is_restored.load(Relaxed);
-        let last = control.state().checkpoint_lsn;
-        let is_long = engine.log.tail().0.saturating_sub(last.0) / OWED_MAX >= inner.effective.checkpoint_log_bytes;
         // O9
-        if options.has_background_threads && !has_to_end && !is_long {
+        if options.has_background_threads && !has_to_end && !is_long(engine.log.tail()) {
             inner.checkpoints.owe(last);
         } else {
+            inner.repeat_pending(); // What was undone has made it long.
             options.recovery_progress.enter(RecoveryPhase::Checkpoint, Lsn(0), Lsn(0));
             match inner.checkpoint() {
                 // It can be used, and comes to a checkpoint when there is space again. Nothing that was recovered is
