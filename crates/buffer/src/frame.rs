@@ -25,9 +25,9 @@
 //!     made the change says so before it gives the exclusive latch back. So it counts as the page's bytes do.
 //! F7. The lowest bit of `rec_lsn` and of `flushing_rec_lsn` says that the first change formats the page. Then the log
 //!     has the page's whole image from there on, and keeps it until the write is done: no checkpoint passes the change.
-//! F8. `groups_used` passes a frame before the frame is taken for the first time, in the one order of what is
-//!     sequentially consistent. So who looks at all frames up to there misses only changes that begin afterwards, with a
-//!     mark from the log's tail of that moment.
+//! F8. `groups_used` passes a frame before the frame is used for the first time, in the one order of what is
+//!     sequentially consistent. So who looks at all frames up to there misses only changes that begin afterwards, with
+//!     a mark from the log's tail of that moment.
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
