@@ -16,8 +16,8 @@
 //! V5. A handle whose table has changed learns what is there now, from the first call that finds it by its name. It
 //!     learns only what everybody knows by that name ([`Known`](crate::catalog::Known)), which is what transactions
 //!     have committed. The log's tail is read then, and the table is asked afterwards whether it was dropped. Who drops
-//!     it says so before it commits. So a table that was not dropped is what each snapshot from that tail on shows (V2),
-//!     until it says otherwise.
+//!     it says so before it commits. So a table that was not dropped is what each snapshot from that tail on shows
+//!     (V2), until it says otherwise.
 
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
@@ -51,8 +51,8 @@ const RENEWALS_MAX: u32 = 16;
 /// A handle means the table that has its name. If that was dropped and made again, loaded by
 /// [`EnvTable::sorted_loader`], or its indexes have changed, the handle goes on with what is there then. It learns this
 /// from the next call of a serializable transaction. Calls until then cost a look at the name, and all calls do after
-/// 16 such changes, until the handle is cloned. A handle does not keep the environment open, but the memory of its cache stays until the last handle is
-/// dropped.
+/// 16 such changes, until the handle is cloned. A handle does not keep the environment open, but the memory of its
+/// cache stays until the last handle is dropped.
 ///
 /// Threads can share a handle, or have a clone each. Iterators, entries and what [`EnvTable::of`] returns count the
 /// references to their handle. With a clone for each thread, no two threads write the same count.
