@@ -488,8 +488,8 @@ fn what_was_read_wrong_once_at_the_end_is_not_written() {
     }
 }
 
-/// A scan that has a thread read ahead reads what one without it does: of a long log, with records of all lengths, and
-/// whatever a read of the thread's does.
+/// A scan that has a thread read ahead reads what one without it does. That is so for a long log with records of all
+/// lengths, and whatever a read of the thread's does.
 #[test]
 fn a_scan_with_a_reader_reads_the_same() {
     let disk = SimDisk::new();

@@ -19,7 +19,8 @@
 //!     on.
 //! K5. `low` is where the analysis begins, since a rollback may need it; `redo` is where history is repeated from. A
 //!     transaction that has been open for long keeps `low` back, and costs a restart no repetition of what is home.
-//! K6. Changes that a restart has found and not repeated yet are no frame's. So a checkpoint waits until there are none.
+//! K6. Changes that a restart has found and not repeated yet are no frame's. So a checkpoint waits until there are
+//!     none.
 
 use std::sync::Arc;
 

@@ -4,7 +4,7 @@
 //! log ─► changes, one behind the other, each with the number of the one before it on the same page
 //! page ─► its newest change: 64 neighbours are a run, 512 runs a part
 //! ```
-//! The changes of a page are a chain, so nothing is sorted: pages come in the order of their ids by themselves, and the
+//! The changes of a page are a chain, so nothing is sorted. Pages come in the order of their ids by themselves, and the
 //! changes of one page in the order of the log. A page that is wanted at once is found at once.
 
 use std::sync::atomic::AtomicU32;
@@ -242,8 +242,8 @@ impl Window {
         })
     }
 
-    /// Applies changes of a page to it, as far as it lacks them (E1, E3, E6). After an error the caller fails the engine
-    /// before the page is unlatched: what is half changed must not go home.
+    /// Applies changes of a page to it, as far as it lacks them (E1, E3, E6). After an error the caller fails the
+    /// engine before the page is unlatched: what is half changed must not go home.
     pub fn apply(&self, ops: &Registry, page: &mut ExclusivePage<'_>, list: &[u32]) -> Result<Redone, RecoveryError> {
         let id = page.id();
         let mut done = Redone::default();

@@ -204,8 +204,8 @@ impl Inner {
         drop(over);
     }
 
-    /// Waits until all pages have their changes: others want those first, and find them sooner alone. False if the thread
-    /// is to end first.
+    /// Waits until all pages have their changes: others want those first, and find them sooner alone. False if the
+    /// thread is to end first.
     fn waits_for_redo(&self) -> bool {
         while self.engine.cache.has_pending() {
             if self.rollbacks.watch.check().is_err() || self.engine.is_failed() {
@@ -232,8 +232,8 @@ impl Inner {
         }
     }
 
-    /// Waits until all of that is done, and all is repeated that the opening has left (O10 in `open/mod.rs`). Asks `see`
-    /// now and then whether to go on.
+    /// Waits until all of that is done, and all is repeated that the opening has left (O10 in `open/mod.rs`). Asks
+    /// `see` now and then whether to go on.
     pub(crate) fn wait_rolled_back(
         &self,
         mut see: impl FnMut(RollbackProgress) -> Result<(), Error>,

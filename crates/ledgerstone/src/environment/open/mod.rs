@@ -43,9 +43,9 @@
 //!     repeat more log than the one before.
 //! O10. Changes that the log has and pages may lack need not be repeated before the opening returns. They are the
 //!     cache's then: a page gets its own as it comes in, and threads of the environment bring in the rest (D1 to D3 in
-//!     `pending.rs` of recovery). An opening repeats them at once if it takes its own checkpoint (O9), or if the log
-//!     tells of truncations, names operations that are unknown, or has more than there is memory for. And so does one
-//!     that is asked to leave no undo, by the largest `restart_undo_bytes`.
+//!     `pending.rs` of recovery). An opening repeats them at once if it takes its own checkpoint (O9). So it does if
+//!     the log tells of truncations, names unknown operations, or has more than there is memory for. So does one that
+//!     is asked to leave no undo, by the largest `restart_undo_bytes`.
 
 mod check;
 mod create;
