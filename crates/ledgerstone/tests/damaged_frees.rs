@@ -13,6 +13,12 @@ fn pages(env: &Environment) -> u64 {
     env.stat().unwrap().allocated_page_count
 }
 
+/// What a call says that meets the damage. While the housekeeper takes back what it has done to the damaged table,
+/// another call does not see that the table waits to be freed, and finds nothing wrong.
+fn refused(env: &Environment) -> Error {
+    (0..1000).find_map(|_| env.reclaim().err()).expect("the damage is met")
+}
+
 #[test]
 fn a_damaged_page_of_a_dropped_table_keeps_no_other_table_from_being_freed() {
     let disk = SimDisk::new();
@@ -38,8 +44,8 @@ fn a_damaged_page_of_a_dropped_table_keeps_no_other_table_from_being_freed() {
     }
     env.transact(|txn| txn.bytes("stays")?.delete_range(..).map(drop)).unwrap();
     for _ in 0..3 {
-        let reclaimed = env.reclaim();
-        assert!(matches!(reclaimed, Err(Error::Corrupt { .. })), "{reclaimed:?}");
+        let refused = refused(&env);
+        assert!(matches!(refused, Error::Corrupt { .. }), "{refused:?}");
     }
     let left = pages(&env) - empty;
     assert!(left <= all / 5 + 5, "{left} of {all} pages are still taken, and one of five tables is damaged");
@@ -52,7 +58,7 @@ fn a_damaged_page_of_a_dropped_table_keeps_no_other_table_from_being_freed() {
         })
         .unwrap();
         env.transact(|txn| txn.drop_table("b")).unwrap();
-        assert!(env.reclaim().is_err());
+        refused(&env);
         assert!(pages(&env) - empty <= left + 5);
     }
 }
