@@ -42,7 +42,7 @@ pub struct Fence {
 impl Fence {
     /// A fence around `disk`, which keeps `lock`. All that the instance does goes through the disk that this returns.
     pub fn around(disk: &Arc<dyn Disk>, lock: Box<dyn DiskLock>) -> (Arc<dyn Disk>, Arc<Fence>) {
-        let fence = Arc::new(Fence { word: AtomicU32::new(0), lock: Mutex::new(Some(lock)) });
+        let fence = Arc::new(Fence { word: AtomicU32::new(0), lock: Mutex::new(Some(FencedLock::around(lock))) });
         (Arc::new(FencedDisk { below: Arc::clone(disk), fence: Arc::clone(&fence) }), fence)
     }
 
@@ -117,7 +117,10 @@ impl Fence {
 
     fn release(&self) {
         let lock = self.lock().take();
-        drop(lock);
+        let _ = caught("", "unlock", || {
+            drop(lock);
+            Ok(())
+        });
         self.word.fetch_or(RELEASED, SeqCst);
     }
 
@@ -179,11 +182,11 @@ impl Disk for FencedDisk {
     }
 
     fn lock(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
-        self.fence.changing(path, "lock", || self.below.lock(path))
+        self.fence.changing(path, "lock", || self.below.lock(path)).map(FencedLock::around)
     }
 
     fn lock_shared(&self, path: &str) -> Result<Box<dyn DiskLock>, DiskError> {
-        self.fence.changing(path, "lock", || self.below.lock_shared(path))
+        self.fence.changing(path, "lock", || self.below.lock_shared(path)).map(FencedLock::around)
     }
 
     fn describe(&self) -> String {
@@ -192,6 +195,25 @@ impl Disk for FencedDisk {
 
     fn damaged_slot(&self) -> Option<u64> {
         self.below.damaged_slot()
+    }
+}
+
+/// N3, for a lock.
+struct FencedLock(Box<dyn DiskLock>);
+
+impl FencedLock {
+    fn around(lock: Box<dyn DiskLock>) -> Box<dyn DiskLock> {
+        Box::new(FencedLock(lock))
+    }
+}
+
+impl DiskLock for FencedLock {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn is_in_place(&self) -> Result<bool, DiskError> {
+        caught(self.0.name(), "look at the lock", || self.0.is_in_place())
     }
 }
 
@@ -316,6 +338,37 @@ mod tests {
         assert!(fence.is_released());
         assert_eq!(fence.writes_in_flight(), 0);
         assert!(!is_locked(&below));
+    }
+
+    /// A lock of the program's own.
+    struct Panics;
+
+    impl DiskLock for Panics {
+        fn name(&self) -> &str {
+            "lock"
+        }
+
+        fn is_in_place(&self) -> Result<bool, DiskError> {
+            panic!("on purpose")
+        }
+    }
+
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            panic!("on purpose")
+        }
+    }
+
+    #[test]
+    fn a_lock_that_panics_stays_held_until_the_close() {
+        let below: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let (_disk, fence) = Fence::around(&below, Box::new(Panics));
+        for _ in 0..2 {
+            let looked = fence.with_lock(|lock| lock.is_in_place());
+            assert_eq!(looked.unwrap().unwrap_err().kind, DiskErrorKind::Panicked);
+        }
+        fence.close();
+        assert!(fence.is_released());
     }
 
     #[test]

@@ -240,7 +240,8 @@ impl<T: ?Sized> Handle<T> {
 
 impl<T> Handle<[T]> {
     /// Takes the memory of these values from the system now, in whole pages: otherwise it comes at their first use.
-    /// What they hold does not change. Nothing is said if the system has none, or does not know how.
+    /// What they hold does not change. Nothing is said if the system does not know how. Beyond the limit of a control
+    /// group, the system kills the process, as it does at a first use.
     pub fn populate(&self, values: Range<usize>) {
         if let Some(values) = self.get(values) {
             Memory::populate(NonNull::from(values).cast(), size_of_val(values));

@@ -23,8 +23,8 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     peer.close()?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let what = |what: &str| format!("{count} transfers, {what}");
-    bench.add(Figure::plain(&what("written"), mib(before.written(&[])), "MiB", false));
-    bench.add(Figure::plain(&what("files"), mib(measure::disk_bytes(&dir)), "MiB", false));
+    bench.add(Figure::plain(what("written"), mib(before.written(&[])), "MiB", false));
+    bench.add(Figure::plain(what("files"), mib(measure::disk_bytes(&dir)), "MiB", false));
 
     let peer = bench.entry.open(Settings::roomy(&dir))?;
     let row_count = BANK.check(&*peer)?;

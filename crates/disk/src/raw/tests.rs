@@ -875,3 +875,19 @@ fn a_file_that_was_cut_in_an_extent_and_grows_again_has_zeros() {
     file.sync().unwrap();
     assert_eq!(bytes(&opened(&below).unwrap(), "f"), expected);
 }
+
+/// W4, for a file of a disk that panics.
+#[test]
+fn nothing_is_durable_after_a_call_has_panicked() {
+    for call in [Call::Write, Call::Sync] {
+        let below = blank(1 << 20);
+        drop(made(&below));
+        let faulty = FaultDisk::new(Arc::new(below.clone()));
+        let raw = opened(&faulty).unwrap();
+        let file = raw.open("f", Open::CREATE_NEW).unwrap();
+        file.write_at(0, &[7; 100]).unwrap();
+        faulty.add(Fault::at(call, 1, Harm::Panic));
+        assert_eq!(file.sync().unwrap_err().kind, DiskErrorKind::Panicked, "{call:?}");
+        assert_eq!(raw.sync_dir("").unwrap_err().kind, DiskErrorKind::Panicked, "{call:?}");
+    }
+}
