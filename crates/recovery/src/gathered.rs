@@ -8,9 +8,9 @@
 //! changes of one page in the order of the log. A page that is wanted at once is found at once.
 
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Acquire, Release};
 
-use ledgerstone_buffer::{ExclusivePage, NeedsOld};
+use ledgerstone_buffer::{BufferError, ExclusivePage, NeedsOld};
 use ledgerstone_log::{RecordKind, RecordView};
 use ledgerstone_op::{Operation, PageMut, Registry};
 use ledgerstone_page::{Lsn, OpId, PageId, planted};
@@ -94,17 +94,26 @@ pub(crate) fn each_change(
 ) -> Result<(), RecoveryError> {
     match record.kind() {
         RecordKind::Update | RecordKind::Compensation => {
+            check_page(record.page())?;
             see(record.page(), record.prev_page_lsn(), record.op(), record.args());
         }
         RecordKind::Group => {
             for part in record.parts() {
                 let part = part.map_err(|source| RecoveryError::Record { lsn: record.lsn(), source })?;
+                check_page(part.page)?;
                 see(part.page, part.prev_page_lsn, part.op, part.args);
             }
         }
         _ => {}
     }
     Ok(())
+}
+
+/// No setting allows more pages (`page_count_max`). The table of runs takes memory for all that there may be before one.
+const PAGES_MAX: u64 = 1 << 40;
+
+fn check_page(page: PageId) -> Result<(), RecoveryError> {
+    if page.0 < PAGES_MAX { Ok(()) } else { Err(BufferError::PageOutOfRange { page, max_pages: PAGES_MAX }.into()) }
 }
 
 /// The worker that a page belongs to.
@@ -169,9 +178,16 @@ impl Window {
     pub fn pages(&self, no: u64, worker_count: u64) -> impl Iterator<Item = (PageId, bool)> {
         let of_worker = move |(first, _): &(u64, &Run)| worker_of(PageId(*first), worker_count) == no;
         self.newest.runs().filter(of_worker).flat_map(|(first, run)| {
-            let pages = (first..).zip(run.iter().map(|newest| newest.load(Relaxed)));
+            let pages = (first..).zip(run.iter().map(|newest| newest.load(Acquire)));
             pages.filter(|&(_, newest)| newest != 0).map(|(page, newest)| (PageId(page), newest & IS_MADE == 0))
         })
+    }
+
+    /// The last page that has changes.
+    pub fn last_page(&self) -> Option<PageId> {
+        let (first, run) = self.newest.runs().last()?;
+        let at = run.iter().rposition(|newest| newest.load(Acquire) != 0)?;
+        Some(PageId(first + at as u64))
     }
 
     /// Whether a page has changes left. Certain for who has latched the page exclusively.
@@ -311,14 +327,15 @@ impl Newest {
         Some(&self.parts.get(part)?.as_ref()?[run].as_ref()?[at])
     }
 
-    /// Relaxed: the latch of the page orders it.
+    /// Acquire: pairs with `forget`. Workers look without the page's latch, and the last of them lets a checkpoint go on,
+    /// which has to see that the page is dirty.
     fn get(&self, page: PageId) -> u32 {
-        self.find(page).map_or(0, |newest| newest.load(Relaxed))
+        self.find(page).map_or(0, |newest| newest.load(Acquire))
     }
 
     fn forget(&self, page: PageId) {
         if let Some(newest) = self.find(page) {
-            newest.store(0, Relaxed);
+            newest.store(0, Release); // The frame says before that it is dirty (D2).
         }
     }
 

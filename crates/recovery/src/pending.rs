@@ -15,8 +15,8 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 use std::sync::{Arc, Weak};
 
 use ledgerstone_buffer::{BufferError, ExclusivePage, PendingChanges, PendingRedo};
-use ledgerstone_page::PageId;
 use ledgerstone_page::planted::{self, Bug};
+use ledgerstone_page::{Lsn, PageId};
 use ledgerstone_region::sync;
 use ledgerstone_txn::Engine;
 
@@ -32,6 +32,9 @@ pub struct Pending {
     /// The cache has this, and the engine the cache.
     engine: Weak<Engine>,
     window: Window,
+    /// Where the log ended at the opening. A page at home is older (M5 in `miss.rs` of the buffer), however much log
+    /// there is when it comes in.
+    end: Lsn,
     worker_count: u64,
     /// Workers that have not come to their end.
     working_count: AtomicU64,
@@ -45,12 +48,14 @@ impl Pending {
     /// # Errors
     /// What was gathered, to be repeated at once.
     pub fn put_off(engine: &Arc<Engine>, gathered: Gathered) -> Result<Arc<Pending>, Gathered> {
-        if !gathered.is_whole() || !gathered.window.is_known(&engine.ops) {
+        let can_come_in = gathered.window.last_page().is_none_or(|page| page.0 < engine.cache.max_pages());
+        if !gathered.is_whole() || !gathered.window.is_known(&engine.ops) || !can_come_in {
             return Err(gathered);
         }
         let pending = Arc::new(Pending {
             engine: Arc::downgrade(engine),
             window: gathered.window,
+            end: engine.log.durable_lsn(),
             worker_count: gathered.worker_count,
             working_count: AtomicU64::new(gathered.worker_count),
             applied_count: AtomicU64::new(0),
@@ -90,6 +95,7 @@ impl Pending {
         match in_order(&engine.cache, self.worker_count, &pages, see, bring_in) {
             Ok(()) if self.working_count.fetch_sub(1, SeqCst) == 1 => engine.cache.clear_pending(),
             Ok(()) => {}
+            Err(_) if engine.is_failed() => {} // Whoever has failed it has said why.
             Err(error) => fail(&engine, &error.to_string()),
         }
     }
@@ -142,6 +148,11 @@ impl PendingRedo for Pending {
             true => self.window.first_format(&engine.ops, &changes.list).ok().flatten().unwrap_or(0), // E2
             false => 0,
         };
+        if page.page_lsn() >= self.end && !planted::is_on(Bug::WriteAheadOff) {
+            let what = format!("page {} has LSN {}, and the log ended at {}", id.0, page.page_lsn(), self.end);
+            fail(&engine, &what);
+            return Err(BufferError::NotRedone { page: id, what });
+        }
         if planted::is_on(Bug::PendingMadeNow) {
             page.begin_change(engine.log.tail());
         }

@@ -154,7 +154,9 @@ impl Inner {
     /// no reason to go on.
     pub(crate) fn say_failed(&self, error: Error) -> Error {
         match error {
-            Error::ReadOnly { .. } if self.engine.is_failed() => Error::Failed { why: self.engine.why_failed() },
+            Error::ReadOnly { .. } | Error::Failed { .. } if self.engine.is_failed() => {
+                Error::Failed { why: self.engine.why_failed() }
+            }
             other => other,
         }
     }
