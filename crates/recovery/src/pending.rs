@@ -119,13 +119,13 @@ fn fail(engine: &Engine, what: &str) {
     engine.fail(&format!("what the log says could not be repeated: {what}"));
 }
 
-/// A worker that panics leaves pages without their changes: others would wait for them for ever.
+/// Whoever panics here leaves pages without their changes: others would wait for them for ever.
 struct Ended<'e>(&'e Engine);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.fail("a worker of redo panicked");
+            self.0.fail("what the log says could not be repeated: redo panicked");
         }
     }
 }
@@ -143,6 +143,7 @@ impl PendingRedo for Pending {
 
     fn redo(&self, page: &mut ExclusivePage<'_>, changes: &PendingChanges, is_void: bool) -> Result<(), BufferError> {
         let Some(engine) = self.engine.upgrade() else { return Err(BufferError::Failed) };
+        let _ended = Ended(&engine);
         let id = page.id();
         let from = match is_void {
             true => self.window.first_format(&engine.ops, &changes.list).ok().flatten().unwrap_or(0), // E2

@@ -48,17 +48,17 @@ fn the_list_is_bounded_without_a_writer() {
 }
 
 #[test]
-fn memory_is_taken_ahead_once_a_group_of_frames_is_full() {
-    let fixture = fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup { frames: 2000, ..Setup::default() });
+fn memory_is_taken_ahead_once_four_groups_of_frames_are_full() {
+    let fixture = fixture(&SimDisk::new(), Arc::new(FakeLog::new()), Setup { frames: 4000, ..Setup::default() });
     fixture.cache.start_writer();
     let there = || fixture.cache.pool.frames.control().groups_there.load(SeqCst);
     let write = |id: u64| fixture.write(PageId(id), 7).map(|_| ()).unwrap();
-    (0..512).for_each(write);
+    (0..4 * 512).for_each(write);
     assert_eq!(there(), 0, "a small environment stays small");
-    write(512);
-    wait_until("as many groups as are in use, and one more", || there() == 3);
+    write(4 * 512);
+    wait_until("a quarter of the groups that are in use, and these", || there() == 6);
     // More than there are frames.
-    (513..3000).for_each(write);
+    (4 * 512 + 1..5000).for_each(write);
     fixture.cache.stop_writer();
-    assert!((0..3000).all(|id| fixture.read(PageId(id)).unwrap() == 7));
+    assert!((0..5000).all(|id| fixture.read(PageId(id)).unwrap() == 7));
 }

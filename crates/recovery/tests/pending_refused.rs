@@ -1,4 +1,4 @@
-//! What redo on first touch does not hold.
+//! What an opening refuses is refused when redo is put off, too, and for the same reason.
 
 mod counting;
 
