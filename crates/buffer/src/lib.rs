@@ -25,6 +25,7 @@
 
 #[cfg(not(loom))]
 mod behind;
+#[cfg(not(loom))]
 mod cache;
 #[cfg(not(loom))]
 mod config;
@@ -54,6 +55,7 @@ mod miss;
 mod pending;
 #[cfg(not(loom))]
 mod pool;
+#[cfg(not(loom))]
 mod populate;
 #[cfg(not(loom))]
 mod read_ahead;
