@@ -3,7 +3,7 @@
 //! A frame that is used for the first time costs a fault, in which the system fills a huge page with zeros. The page
 //! writer has such faults instead of the thread that wants the frame. A quarter of what is in use is taken ahead, up to
 //! a bound. So a small environment stays small. Who limits a program's memory by a control group has to leave room for
-//! the whole cache: beyond the limit the system kills the program, whether memory is taken ahead or used.
+//! the whole cache. Beyond the limit the system kills the program, whether memory is taken ahead or used.
 
 use crate::cache::Cache;
 use crate::frame::GROUP_FRAMES;

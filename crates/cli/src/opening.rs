@@ -165,6 +165,11 @@ pub(crate) fn open_to_read(at: &DirArgs, output: &Output) -> anyhow::Result<Open
     open_with(options(at).read_only(true), &at.dir, output)
 }
 
+/// The same, after all that a restart has to do: nothing is left to be done behind the opening.
+pub(crate) fn open_recovered(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
+    open_with(options(at).restart_undo_bytes(u64::MAX), &at.dir, output)
+}
+
 fn options(at: &DirArgs) -> Options {
     let options = Environment::options().create(false);
     at.cache.into_iter().fold(options, Options::cache_bytes)

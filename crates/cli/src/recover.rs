@@ -5,7 +5,7 @@ use ledgerstone::{Environment, RecoveryReport};
 use ledgerstone_bench::Recovery;
 use serde_json::json;
 
-use crate::opening::{DirArgs, open};
+use crate::opening::{DirArgs, open_recovered};
 use crate::outcome::Outcome;
 use crate::output::Output;
 
@@ -30,7 +30,7 @@ pub(crate) fn run(args: &RecoverArgs, output: &Output) -> anyhow::Result<Outcome
     if args.forget_feeds {
         Environment::forget_all_changes(&args.at.dir)?;
     }
-    let env = open(&args.at, output)?;
+    let env = open_recovered(&args.at, output)?;
     let report = env.recovery_report().clone();
     let in_doubt = env.in_doubt().len();
     env.close()?;

@@ -436,7 +436,7 @@ fn copy(from: &Path, to: &Path) {
 fn a_recovery_is_gone_on_with_by_the_next_command() {
     let dir = environment(0);
     let at = dir.path();
-    killed(at, 60_000);
+    killed(at, 300_000);
     let copied = || copy(&at.join("env"), &at.join("copy"));
     for command in [&["recover", "copy"][..], &["get", "copy", "u", "00000001"]] {
         meet(at, command, "the next command recovers", copied);

@@ -109,7 +109,7 @@ pub(crate) fn each_change(
     Ok(())
 }
 
-/// No setting allows more pages (`page_count_max`). The table of runs takes memory for all that there may be before one.
+/// No setting allows more pages (`page_count_max`). The table of runs takes memory for all that may be before one.
 const PAGES_MAX: u64 = 1 << 40;
 
 fn check_page(page: PageId) -> Result<(), RecoveryError> {
@@ -327,8 +327,8 @@ impl Newest {
         Some(&self.parts.get(part)?.as_ref()?[run].as_ref()?[at])
     }
 
-    /// Acquire: pairs with `forget`. Workers look without the page's latch, and the last of them lets a checkpoint go on,
-    /// which has to see that the page is dirty.
+    /// Acquire: pairs with `forget`. Workers look without the page's latch, and the last of them lets a checkpoint go
+    /// on, which has to see that the page is dirty.
     fn get(&self, page: PageId) -> u32 {
         self.find(page).map_or(0, |newest| newest.load(Acquire))
     }
