@@ -8,9 +8,10 @@ mod callgrind;
 mod common;
 mod page;
 mod sources;
+mod topics;
 mod work;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -61,8 +62,10 @@ pub struct Count {
 pub struct Profile {
     /// The operation.
     pub name: String,
-    /// Instructions by the crate that they come from. The C library has its own name, `std` is what is left.
-    pub rooms: BTreeMap<String, f64>,
+    /// Instructions by what they are for, in the order of `topics.rs`.
+    topics: [f64; topics::TOPICS.len()],
+    /// Instructions of the program that is counted, and of the standard library out of line.
+    rest: f64,
     /// Atomic instructions by the line that they write, in the order of the lines of `common.rs`.
     lines: [f64; common::LINES.len()],
     /// Atomic instructions of no line that is known.
@@ -182,23 +185,33 @@ fn profiles(parts: &[(&work::Row, Part)], program: &Path, files: &mut Files) -> 
     let mut profiles = Vec::new();
     for (row, part) in parts {
         let (executed, others) = part.executed(&name);
-        let mut profile =
-            Profile { name: row.name.to_owned(), rooms: BTreeMap::new(), lines: Default::default(), others: 0.0 };
+        let mut profile = Profile {
+            name: row.name.to_owned(),
+            topics: Default::default(),
+            rest: 0.0,
+            lines: Default::default(),
+            others: 0.0,
+        };
         for (address, count) in executed.into_iter().flatten() {
             let each = *count as f64 / row.count as f64;
-            let source = sources.get(*address);
-            let room = source.map_or("std", |source| source.room.as_str());
-            *profile.rooms.entry(room.to_owned()).or_default() += each;
+            let around = sources.get(*address);
+            match topics::topic_of(around) {
+                Some(topic) => profile.topics[topic] += each,
+                None => profile.rest += each,
+            }
             if atomics.contains(address) {
-                match source.and_then(common::line_of) {
+                match around.first().and_then(common::line_of) {
                     Some(line) => profile.lines[line] += each,
                     None => profile.others += each,
                 }
             }
         }
         for (file, count) in others {
-            let name = if file.contains("/libc.so") { page::C_LIBRARY } else { "std" };
-            *profile.rooms.entry(name.to_owned()).or_default() += count as f64 / row.count as f64;
+            let each = count as f64 / row.count as f64;
+            match file.contains("/libc.so") {
+                true => profile.topics[topics::C_LIBRARY] += each,
+                false => profile.rest += each,
+            }
         }
         profiles.push(profile);
     }

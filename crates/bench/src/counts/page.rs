@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, ensure};
 
 use super::common::{INSTRUCTION_NS, LINES, TRANSFER_NS, rate};
+use super::topics::TOPICS;
 use super::{Count, CountsReport, Profile};
 use crate::report::number;
 
@@ -13,11 +14,6 @@ const GROWTH: f64 = 1.03;
 const GROWTH_MIN: [f64; 3] = [10.0, 0.5, 0.1];
 /// The cells of a row of the table.
 const HEAD: &str = "| operation | instructions | atomics | allocations | code, KiB |";
-
-/// The room of what the C library does: it copies, compares and gives memory.
-pub(super) const C_LIBRARY: &str = "C library";
-/// The rooms that have a column, in order; what is in none of them is in the last column.
-const ROOMS: [&str; 8] = ["ledgerstone", "txn", "lock", "log", "structures", "buffer", "region", C_LIBRARY];
 
 /// Instructions and atomics: of the goal, of LMDB 0.9, and of Berkeley DB 5.3. The two were counted with the same
 /// records in November 2026.
@@ -63,7 +59,7 @@ pub(super) fn text(report: &CountsReport) -> String {
         text += &format!("| {name} | {instructions} | {atomics:.1} | {allocations:.1} | {kib:.1} |\n");
     }
     text += &goals(&report.counts);
-    text + &rooms(&report.profiles) + &lines(&report.profiles) + &walls(&report.counts, &report.profiles)
+    text + &topics(&report.profiles) + &lines(&report.profiles) + &walls(&report.counts, &report.profiles)
 }
 
 fn goals(counts: &[Count]) -> String {
@@ -90,19 +86,20 @@ fn goals(counts: &[Count]) -> String {
     text
 }
 
-fn rooms(profiles: &[Profile]) -> String {
+fn topics(profiles: &[Profile]) -> String {
     let mut text = "\n## Where the instructions are\n\n\
-         By the crate whose function they come from, also where the compiler has put it into another one. `structures`\n\
-         has the trees, and `region` the words of pages and the checksum of records. The last column has the other\n\
-         crates, what the standard library does out of line, and the program that is counted.\n\n| operation |"
+         By what they are for, as the file says that they come from, also where the compiler has put them into another\n\
+         one. Words of pages are read and written for one of the columns, and counted there where the compiler put that\n\
+         into the caller. The column of words has what stayed a call of its own: copies of pages, and checksums. The C\n\
+         library copies, compares and gives memory. The rest is what the standard library does out of line, and the\n\
+         program that is counted.\n\n| operation |"
         .to_owned();
-    ROOMS.iter().for_each(|room| text += &format!(" {room} |"));
-    text += &format!(" others |\n| --- |{}\n", " ---: |".repeat(ROOMS.len() + 1));
+    TOPICS.iter().for_each(|topic| text += &format!(" {topic} |"));
+    text += &format!(" rest |\n| --- |{}\n", " ---: |".repeat(TOPICS.len() + 1));
     for profile in profiles {
-        let named = ROOMS.map(|room| profile.rooms.get(room).copied().unwrap_or(0.0));
-        let others = profile.rooms.values().sum::<f64>() - named.iter().sum::<f64>();
         text += &format!("| {} |", profile.name);
-        named.iter().chain([&others]).for_each(|each| text += &format!(" {} |", number(each.round())));
+        let columns = profile.topics.iter().chain([&profile.rest]);
+        columns.for_each(|each| text += &format!(" {} |", number(each.round())));
         text += "\n";
     }
     text

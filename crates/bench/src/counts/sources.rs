@@ -18,8 +18,9 @@ pub(super) struct Source {
     pub function: String,
 }
 
-/// The sources of a program's instructions, by their addresses. Those that come from no crate of ours are missing.
-pub(super) struct Sources(HashMap<u64, Source>);
+/// The sources of a program's instructions, by their addresses: the functions of ours around each, from the inside out.
+/// Those that come from no crate of ours are missing.
+pub(super) struct Sources(HashMap<u64, Vec<Source>>);
 
 impl Sources {
     /// Looks all of them up.
@@ -41,14 +42,14 @@ impl Sources {
     /// An address in a line of its own, and then two lines for each function around it, from the inside out: its name,
     /// and where in the source it is.
     fn parse(text: &str) -> Sources {
-        let mut sources = HashMap::new();
+        let mut sources: HashMap<u64, Vec<Source>> = HashMap::new();
         let (mut address, mut function) = (None, None);
         for line in text.lines() {
             if let Some(found) = line.strip_prefix("0x").and_then(|digits| u64::from_str_radix(digits, 16).ok()) {
                 (address, function) = (Some(found), None);
             } else if let Some(name) = function.take() {
                 if let (Some(address), Some(source)) = (address, source(name, line)) {
-                    sources.entry(address).or_insert(source);
+                    sources.entry(address).or_default().push(source);
                 }
             } else {
                 function = Some(line);
@@ -57,8 +58,9 @@ impl Sources {
         Sources(sources)
     }
 
-    pub fn get(&self, address: u64) -> Option<&Source> {
-        self.0.get(&address)
+    /// The functions around an instruction.
+    pub fn get(&self, address: u64) -> &[Source] {
+        self.0.get(&address).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -91,17 +93,18 @@ alloc::sync::Arc<T>::drop
 ";
 
     #[test]
-    fn an_instruction_is_its_innermost_function_of_ours() {
+    fn an_instruction_has_the_functions_of_ours_around_it() {
         let sources = Sources::parse(FOUND);
-        let expected = Source { room: "log".into(), file: "append.rs".into(), function: "append".into() };
-        assert_eq!(sources.get(0x1f20), Some(&expected));
-        assert_eq!((sources.get(0x1f28), sources.get(0x1f30)), (None, None));
+        let source =
+            |room: &str, file: &str| Source { room: room.into(), file: file.into(), function: "append".into() };
+        assert_eq!(sources.get(0x1f20), [source("log", "append.rs"), source("txn", "chain.rs")]);
+        assert!(sources.get(0x1f28).is_empty() && sources.get(0x1f30).is_empty());
     }
 
     #[test]
     fn this_program_is_found_in_itself() {
         let program = std::env::current_exe().unwrap();
         let nobody = Sources::of(&program, &BTreeSet::from([1])).unwrap();
-        assert!(nobody.get(1).is_none());
+        assert!(nobody.get(1).is_empty());
     }
 }
