@@ -7,8 +7,9 @@ use std::sync::Arc;
 use counting::*;
 use ledgerstone_buffer::BufferError;
 use ledgerstone_disk::{Call, Disk, DiskErrorKind, Fault, FaultDisk, Harm, Open, SimDisk};
-use ledgerstone_page::{HEADER_BYTES, PageId};
+use ledgerstone_page::{HEADER_BYTES, OpId, PageId};
 use ledgerstone_recovery::{RecoveryError, checkpoint};
+use ledgerstone_region::sync;
 use ledgerstone_txn::{Durability, Engine, Part};
 
 const PAGE_BYTES: u64 = 4096;
@@ -17,12 +18,16 @@ const CHANGED: u64 = 16;
 
 /// A disk as a kill leaves it: page `n` has `n` at home, and the log adds 100 to each.
 fn killed() -> SimDisk {
+    killed_by(ADD)
+}
+
+fn killed_by(op: OpId) -> SimDisk {
     let disk = SimDisk::new();
     let shared: Arc<dyn Disk> = Arc::new(disk.clone());
     let (engine, control) = create(&shared).unwrap();
     let add_all = |delta: fn(u64) -> i64| {
         let mut txn = engine.begin().unwrap();
-        (1..=CHANGED).for_each(|no| add(&mut txn, no, 0, delta(no)).unwrap());
+        (1..=CHANGED).for_each(|no| add_by(op, &mut txn, no, 0, delta(no)).unwrap());
         txn.commit(Durability::Sync).unwrap();
     };
     add_all(|no| no as i64);
@@ -205,4 +210,62 @@ fn an_older_page_fails_the_environment_and_is_shown_to_nobody() {
     assert!(engine.why_failed().contains("older version of the page"), "{}", engine.why_failed());
     assert!(engine.cache.optimistic_if_here(PageId(6)).is_none());
     assert!(matches!(engine.cache.wait_redone(), Err(BufferError::Failed)));
+}
+
+/// The image may be older than the changes that are pending: they would be lost under it.
+#[test]
+fn no_page_is_put_back_while_redo_is_pending() {
+    let disk = killed();
+    let mut home = vec![0; PAGE_BYTES as usize];
+    disk.open("data", Open::READ).unwrap().read_at(6 * PAGE_BYTES, &mut home).unwrap();
+    damage(&disk, 6);
+    sync::Scheduler::run(1, || {
+        let ((engine, ..), pending) = opened(&disk);
+        let worker = sync::spawn("worker", move || {
+            sync::sleep_ns(1_000_000_000);
+            (0..pending.worker_count()).for_each(|worker| pending.work(worker));
+        });
+        let refused = engine.cache.put_back(PageId(6), &home);
+        assert!(matches!(refused, Err(BufferError::Failed)), "{refused:?}");
+        worker.join().unwrap();
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// What programs may do for a while is no reason to fail.
+#[test]
+fn a_worker_tries_again_when_others_hold_all_frames() {
+    sync::Scheduler::run(1, || {
+        let ((engine, ..), pending) = opened(&killed());
+        let held = (CHANGED + 1..).map(PageId).take(20).map(|page| engine.cache.exclusive(page).unwrap());
+        let held = held.collect::<Vec<_>>();
+        let worker = sync::spawn("worker", {
+            let pending = Arc::clone(&pending);
+            move || (0..pending.worker_count()).for_each(|worker| pending.work(worker))
+        });
+        sync::sleep_ns(60_000_000_000); // Longer than anybody waits for a frame.
+        assert!(engine.cache.has_pending());
+        drop(held);
+        worker.join().unwrap();
+        assert!(!engine.is_failed() && !engine.cache.has_pending(), "{}", engine.why_failed());
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+#[test]
+fn a_worker_tries_again_when_another_holds_the_page_for_long() {
+    sync::Scheduler::run(1, || {
+        let ((engine, ..), pending) = opened(&killed_by(ADD_BY_PAGE));
+        // In the midst of repeating its changes.
+        *WHEN_UNDONE.lock().unwrap() = Some(Box::new(|| sync::sleep_ns(5 * ledgerstone_region::LATCH_TIMEOUT_NS)));
+        let holder = sync::spawn("holder", {
+            let engine = Arc::clone(&engine);
+            move || drop(engine.cache.shared(PageId(6)).unwrap())
+        });
+        sync::sleep_ns(1_000_000_000);
+        (0..pending.worker_count()).for_each(|worker| pending.work(worker));
+        holder.join().unwrap();
+        assert!(!engine.is_failed() && !engine.cache.has_pending(), "{}", engine.why_failed());
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-use ledgerstone_buffer::BufferError;
+use ledgerstone_buffer::{BufferError, ExclusivePage, NeedsOld, PendingChanges, PendingRedo};
 use ledgerstone_disk::{Disk, DiskError, DiskFile, Open, SimDisk};
 use ledgerstone_log::{FIRST_LSN, LogConfig};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry};
@@ -230,6 +230,55 @@ fn the_file_is_cut_behind_the_last_page_in_use_and_grows_again() {
     engine.cache.write_back_all().unwrap();
     let again = Space::open(&engine, data, ENV).unwrap();
     assert_eq!(again.allocated_count().unwrap(), allocated);
+}
+
+/// Repeats nothing, and notes what a page held when its turn came.
+struct Notes {
+    page: PageId,
+    is_whole: Arc<AtomicBool>,
+}
+
+impl PendingRedo for Notes {
+    fn of(&self, page: PageId) -> Option<PendingChanges> {
+        (page == self.page).then(|| PendingChanges { needs: NeedsOld::Yes, list: Vec::new() })
+    }
+    fn redo(&self, page: &mut ExclusivePage<'_>, _: &PendingChanges, _: bool) -> Result<(), BufferError> {
+        self.is_whole.store(page.words().u64(PAGE_BYTES - 8) == u64::MAX, Relaxed);
+        Ok(())
+    }
+}
+
+/// A page behind the new end has changes that are pending: they would meet zeros, and contradict them.
+#[test]
+fn the_file_is_not_cut_while_redo_is_pending() {
+    Scheduler::run(1, || {
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let (engine, space) = new_space(&disk, 1 << 12);
+        let page = take(&engine, &space, 1).unwrap();
+        let mut txn = engine.begin().unwrap();
+        txn.claim(512).unwrap();
+        let mut fresh = engine.cache.exclusive_new(page).unwrap();
+        txn.update(&mut fresh, OP_FILL, &[]).unwrap();
+        drop(fresh);
+        txn.commit(Durability::Sync).unwrap();
+        give(&engine, &space, page, 1).unwrap();
+        engine.cache.write_back_all().unwrap();
+        engine.cache.discard_from(page).unwrap();
+        let is_whole = Arc::new(AtomicBool::new(false));
+        engine.cache.set_pending(Arc::new(Notes { page, is_whole: Arc::clone(&is_whole) }));
+        let worker = sync::spawn("worker", {
+            let engine = Arc::clone(&engine);
+            move || {
+                sync::sleep_ns(1_000_000_000);
+                drop(engine.cache.exclusive_or_new(page).unwrap());
+                engine.cache.clear_pending();
+            }
+        });
+        assert!(space.shrink().unwrap() > 0);
+        worker.join().unwrap();
+        assert!(is_whole.load(Relaxed), "the page was cut off before its changes were repeated");
+    })
+    .unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 /// Holds a page's latch for longer than anybody waits for it, from when `is_time` says so.

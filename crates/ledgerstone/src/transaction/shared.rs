@@ -128,13 +128,14 @@ impl Shared {
         self.leaves_nothing() && self.state.get_mut().txn.is_none()
     }
 
-    /// The same but for the running transaction.
+    /// The same but for the running transaction. Of ranges, which are handles too, nothing but places in `views` is
+    /// left.
     #[inline]
     fn leaves_nothing(&mut self) -> bool {
         let flags = [&mut self.refuses_writes, &mut self.is_doomed, &mut self.had_timeout, &mut self.was_ended];
         let has_flags = flags.into_iter().any(|flag| *flag.get_mut()) || *self.conflict_count.get_mut() != 0;
         let state = self.state.get_mut();
-        !has_flags && state.points.is_empty() && state.views.is_empty() && state.own.is_as_new()
+        !has_flags && state.points.is_empty() && state.own.is_as_new()
     }
 }
 

@@ -119,7 +119,8 @@ impl Operation for AddByPage {
     }
     fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
         Add.redo(page, args)?;
-        if let Some(run) = WHEN_UNDONE.lock().unwrap().take() {
+        let run = WHEN_UNDONE.lock().unwrap().take(); // The lock is free again: others repeat changes meanwhile.
+        if let Some(run) = run {
             run();
         }
         Ok(())

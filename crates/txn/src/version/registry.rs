@@ -29,9 +29,11 @@
 //!     all. What that look misses, the next look of the housekeeper finds (`lower_used` in `view.rs`).
 //!
 //! Q5. What else stands in a slot (`horizon`, `position`) is stored by who has it, after 1 on the left, and with
-//!     release. Who closes puts both back to 0, not known yet, before it empties the slot. Who looks reads `lsn` first.
-//!     If what it reads is older than a snapshot's 1, that takes its S after the look. Otherwise the look has acquired
-//!     1, and with it the close before: it finds 0, or what that snapshot has stored, or what came later.
+//!     release. Who closes puts the horizon back to 0, not known yet, before it empties the slot. Who looks reads `lsn`
+//!     first. If what it reads is older than a snapshot's 1, that takes its S after the look. Otherwise the look has
+//!     acquired 1, and with it the close before: it finds 0, or what that snapshot has stored, or what came later.
+//!     The position stays: it was the head before the slot was taken again, and so before S. That is all that K3 in
+//!     `kept.rs` asks of a position.
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
@@ -53,7 +55,7 @@ ledgerstone_region::shared! {
         pub opened_ns: AtomicU64,
         /// Its horizon; 0: not known yet; [`NO_HORIZON`]: it has none (V6, Q5).
         pub horizon: AtomicU64,
-        /// Images of commits that are kept below it it has no need of; 0: not known yet (Q5).
+        /// Images of commits that are kept below it it has no need of. 0: nobody has stored one yet (Q5).
         pub position: AtomicU64,
         /// Room to a cache line.
         pub spare: [AtomicU64; 2],
@@ -65,7 +67,6 @@ ledgerstone_region::shared! {
 pub(crate) struct SnapshotSlot {
     pub lsn: AtomicU64,
     pub horizon: AtomicU64,
-    pub position: AtomicU64,
 }
 
 /// In place of a horizon: above every LSN.
@@ -147,7 +148,6 @@ pub(super) fn close(slot: &SnapshotSlot) {
     if !cfg!(feature = "planted-horizon-left") {
         slot.horizon.store(0, Release);
     }
-    slot.position.store(0, Release);
     slot.lsn.store(0, Release);
 }
 
