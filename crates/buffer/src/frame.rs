@@ -161,7 +161,9 @@ impl Frames {
     pub(crate) fn new(region: &Region, frame_count: u32, page_bytes: u32) -> Result<Frames, RegionError> {
         let words_per_page = page_bytes as usize / 8;
         let control = region.handle_slice(region.alloc::<Control>(1, 128)?)?;
-        let descriptors = region.handle_slice(region.alloc::<Descriptor>(u64::from(frame_count), 128)?)?;
+        let descriptors = region.alloc::<Descriptor>(u64::from(frame_count), 128)?;
+        region.advise_huge(descriptors); // All of them are written in `free_all`.
+        let descriptors = region.handle_slice(descriptors)?;
         let span = region.alloc::<AtomicU64>(u64::from(frame_count) * words_per_page as u64, FRAMES_ALIGN_BYTES)?;
         region.advise_huge(span);
         let frames = Frames { descriptors, words: region.handle_slice(span)?, control, words_per_page };

@@ -121,6 +121,7 @@ impl RecordKind {
     ];
 
     /// The kind with this code.
+    #[inline]
     pub fn from_code(code: u8) -> Option<RecordKind> {
         RecordKind::ALL.get(usize::from(code).wrapping_sub(1)).copied()
     }
@@ -137,6 +138,7 @@ impl RecordKind {
     }
 
     /// Bytes that its body has at least.
+    #[inline]
     fn body_bytes_min(self) -> usize {
         match self {
             RecordKind::Compensation
@@ -301,6 +303,7 @@ pub(crate) fn length_of(first_word: u64) -> u64 {
 }
 
 /// Length in bytes of a record by its first word, if that can be.
+#[inline]
 pub(crate) fn length_checked(first_word: u64) -> Result<usize, Malformed> {
     if first_word == 0 {
         return Err(Malformed::Empty);
@@ -319,6 +322,7 @@ pub(crate) fn length_checked(first_word: u64) -> Result<usize, Malformed> {
 ///
 /// # Errors
 /// Why the bytes are not a valid record.
+#[inline]
 pub fn decode(lsn: Lsn, bytes: &[u8]) -> Result<RecordView<'_>, Malformed> {
     let have = bytes.len() as u64;
     if have < 8 {
@@ -355,37 +359,44 @@ pub struct RecordView<'a> {
 
 impl<'a> RecordView<'a> {
     /// Where it begins.
+    #[inline]
     pub fn lsn(&self) -> Lsn {
         self.lsn
     }
 
     /// Where the next record begins.
+    #[inline]
     pub fn end(&self) -> Lsn {
         Lsn(self.lsn.0 + self.bytes.len() as u64)
     }
 
     /// All its bytes, header and padding included.
+    #[inline]
     pub fn bytes(&self) -> &'a [u8] {
         self.bytes
     }
 
     /// Its purpose.
+    #[inline]
     pub fn kind(&self) -> RecordKind {
         // `decode` has looked at the kind.
         RecordKind::from_code(self.bytes[7]).unwrap_or(RecordKind::Void)
     }
 
     /// The transaction, or `Xid(0)`.
+    #[inline]
     pub fn xid(&self) -> Xid {
         Xid(le_u64(self.bytes, 8) & LOW_48)
     }
 
     /// The operation, or `OpId(0)`.
+    #[inline]
     pub fn op(&self) -> OpId {
         OpId((le_u64(self.bytes, 8) >> 48) as u16)
     }
 
     /// The transaction's previous record, or `Lsn(0)`.
+    #[inline]
     pub fn prev_lsn(&self) -> Lsn {
         Lsn(le_u64(self.bytes, 16) & LOW_48)
     }
@@ -396,21 +407,25 @@ impl<'a> RecordView<'a> {
     }
 
     /// The page of an `Update` or `Compensation`, otherwise [`PageId::NONE`].
+    #[inline]
     pub fn page(&self) -> PageId {
         if self.kind().has_page() { PageId(le_u64(self.bytes, 24) & LOW_48) } else { PageId::NONE }
     }
 
     /// The page's LSN before an `Update` or `Compensation`, otherwise `Lsn(0)`.
+    #[inline]
     pub fn prev_page_lsn(&self) -> Lsn {
         if self.kind().has_page() { Lsn(le_u64(self.bytes, 32) & LOW_48) } else { Lsn(0) }
     }
 
     /// The bytes behind the header, without padding.
+    #[inline]
     pub fn body(&self) -> &'a [u8] {
         &self.bytes[self.kind().header_bytes()..self.bytes.len() - self.padding()]
     }
 
     /// The arguments of the operation: the body, without the `undo_next` of a `Compensation`.
+    #[inline]
     pub fn args(&self) -> &'a [u8] {
         let skip = if self.kind() == RecordKind::Compensation { 8 } else { 0 };
         &self.body()[skip..]
@@ -425,6 +440,7 @@ impl<'a> RecordView<'a> {
     }
 
     /// The durable LSN that a `Commit` carries, otherwise `Lsn(0)`.
+    #[inline]
     pub fn durable_lsn(&self) -> Lsn {
         if self.kind() == RecordKind::Commit { Lsn(le_u64(self.body(), 0)) } else { Lsn(0) }
     }
@@ -436,11 +452,13 @@ impl<'a> RecordView<'a> {
     }
 
     /// The incarnation that an `Incarnation` record puts in force.
+    #[inline]
     pub fn incarnation(&self) -> Option<u64> {
         (self.kind() == RecordKind::Incarnation).then(|| le_u64(self.body(), 0))
     }
 
     /// The first page that the data file lost by a `Truncate`.
+    #[inline]
     pub fn truncated_from(&self) -> Option<PageId> {
         (self.kind() == RecordKind::Truncate).then(|| PageId(le_u64(self.body(), 0)))
     }
@@ -475,6 +493,7 @@ impl<'a> RecordView<'a> {
         Record { lsn: self.lsn, bytes: self.bytes.into() }
     }
 
+    #[inline]
     fn padding(&self) -> usize {
         (le_u64(self.bytes, 16) >> (48 + PADDING_SHIFT)) as usize & 7
     }

@@ -12,6 +12,7 @@
 //! S4. What is not a record is read once more before it is believed. A read that went wrong once would make the log end
 //!     early: its last commits would be given up, and written over.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
@@ -20,7 +21,7 @@ use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 
 use crate::EnvironmentId;
-use crate::ahead::{Ahead, Piece};
+use crate::ahead::{Ahead, Checker, Piece};
 use crate::error::{LogError, Malformed};
 use crate::record::{
     COMMIT_BYTES_MAX, FIRST_LSN, RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, le_u64, length_checked,
@@ -139,7 +140,7 @@ impl LogScan {
         Ok(self)
     }
 
-    /// Lets a thread read ahead once the scan turns out to be long. For one scan that is waited for.
+    /// Lets threads read ahead and check once the scan turns out to be long. For one scan that is waited for.
     pub fn with_reader(mut self) -> LogScan {
         self.window.may_read_ahead = true;
         self
@@ -175,11 +176,10 @@ impl LogScan {
             return Ok(None);
         }
         let lsn = Lsn(self.at);
-        let mut looked = self.look()?;
-        if looked.is_err() {
-            self.window.forget(); // S4
-            looked = self.look()?;
-        }
+        let looked = match self.window.checked_length(lsn.0) {
+            Some(length) => Ok((length, None)),
+            None => self.look_twice()?,
+        };
         match looked {
             Ok((length, incarnation)) => {
                 self.at += length as u64;
@@ -220,11 +220,24 @@ impl LogScan {
         &self.incarnations
     }
 
+    /// S4.
+    fn look_twice(&mut self) -> Result<Result<(usize, Option<u64>), Malformed>, LogError> {
+        let looked = self.look()?;
+        if looked.is_ok() {
+            return Ok(looked);
+        }
+        self.window.forget();
+        self.look()
+    }
+
     /// Brings the record at `at` into the window: its length, and the incarnation it puts in force.
     fn look(&mut self) -> Result<Result<(usize, Option<u64>), Malformed>, LogError> {
         let lsn = Lsn(self.at);
         if self.window.fill(&self.segments, self.at, 8, self.limit)? < 8 {
             return Ok(Err(Malformed::NoFile));
+        }
+        if self.limit == u64::MAX && self.window.wants_ahead() {
+            self.begin_ahead();
         }
         let length = match length_checked(le_u64(self.window.bytes(self.at), 0)) {
             Ok(length) => length,
@@ -252,6 +265,16 @@ impl LogScan {
             });
         }
         Ok(Ok((length, None)))
+    }
+
+    /// Lets threads go on behind the window.
+    fn begin_ahead(&mut self) {
+        let rest = self.window.bytes(self.at);
+        let mut checker = Checker::new(self.environment, self.seal, self.at);
+        checker.pass(self.at, rest);
+        let end = self.at + rest.len() as u64;
+        self.window.ahead = Ahead::begin(self.segments.again(), end, checker);
+        self.window.may_read_ahead = self.window.ahead.is_some();
     }
 
     /// S3. Looks for a commit record behind `at` that proves it durable.
@@ -312,32 +335,61 @@ fn is_commit(word: u64) -> bool {
     (word >> 56) as u8 == RecordKind::Commit as u8 && (32..=COMMIT_BYTES_MAX as u64).contains(&length_of(word))
 }
 
-/// So many pieces are read by the scan itself before a thread reads ahead.
+/// So many pieces are read by the scan itself before threads read ahead.
 const OWN_PIECES: u32 = 2;
 
 /// The piece of the log that was read last.
 struct Window {
     buffer: AlignedBuf,
-    /// What a thread has read (`ahead.rs`), instead of the buffer.
+    /// What threads have read and checked (`ahead.rs`), instead of the buffer.
     piece: Option<Piece>,
     ahead: Option<Ahead>,
     may_read_ahead: bool,
     /// Full pieces that were read one behind the other.
     own_count: u32,
+    /// Nothing was missing of what was read last.
+    is_full: bool,
     start: u64,
     len: usize,
+    /// The LSNs of the records that need no check (A4).
+    checked: Range<u64>,
 }
 
 impl Window {
     fn new() -> Window {
         let buffer = AlignedBuf::new(RECORD_BYTES_MAX + READ_BYTES);
-        Window { buffer, piece: None, ahead: None, may_read_ahead: false, own_count: 0, start: 0, len: 0 }
+        Window {
+            buffer,
+            piece: None,
+            ahead: None,
+            may_read_ahead: false,
+            own_count: 0,
+            is_full: false,
+            start: 0,
+            len: 0,
+            checked: 0..0,
+        }
     }
 
     /// Has the next call read anew, and nobody ahead.
     fn forget(&mut self) {
         (self.ahead, self.piece, self.may_read_ahead) = (None, None, false);
-        self.len = 0;
+        (self.len, self.checked) = (0, 0..0);
+    }
+
+    /// Whether the log is long, and nobody reads ahead.
+    fn wants_ahead(&self) -> bool {
+        self.may_read_ahead && self.ahead.is_none() && self.is_full && self.own_count >= OWN_PIECES
+    }
+
+    /// The length of the record at `lsn`, if it is known to be one, and leaves in force what is.
+    #[inline]
+    fn checked_length(&self, lsn: u64) -> Option<usize> {
+        if !self.checked.contains(&lsn) {
+            return None;
+        }
+        let first_word = le_u64(self.bytes(lsn), 0);
+        ((first_word >> 56) as u8 != RecordKind::Incarnation as u8).then(|| length_of(first_word) as usize)
     }
 
     /// Makes `count` bytes from `lsn` on be there, and says how many of them are: fewer if segments end or are missing,
@@ -354,7 +406,7 @@ impl Window {
     }
 
     fn read(&mut self, segments: &Segments, lsn: u64, count: usize, limit: u64) -> Result<(), DiskError> {
-        (self.ahead, self.piece) = (None, None);
+        (self.ahead, self.piece, self.checked) = (None, None, 0..0);
         self.start = lsn & !(BLOCK_BYTES - 1);
         let needed = (lsn - self.start) as usize + count;
         // No more than there can be below the limit: a follower reads a block or two.
@@ -365,13 +417,8 @@ impl Window {
         let have = segments.read(self.start, &mut self.buffer[..wanted])?;
         // Bytes behind the limit may still change.
         self.len = have.min(limit.saturating_sub(self.start).min(usize::MAX as u64) as usize);
-        if self.may_read_ahead && limit == u64::MAX && have == wanted {
-            self.own_count += 1;
-            if self.own_count >= OWN_PIECES {
-                self.ahead = Ahead::begin(segments.again(), self.start + have as u64);
-                self.may_read_ahead = self.ahead.is_some();
-            }
-        }
+        self.is_full = have == wanted;
+        self.own_count += u32::from(self.is_full);
         Ok(())
     }
 
@@ -387,6 +434,7 @@ impl Window {
         }
         self.start = lsn;
         self.len = next.bytes().len();
+        self.checked = next.checked.clone();
         if let (Some(before), Some(ahead)) = (self.piece.replace(next), &self.ahead) {
             ahead.give_back(before);
         }

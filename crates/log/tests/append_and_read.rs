@@ -525,3 +525,47 @@ fn a_scan_with_a_reader_reads_the_same() {
     let mut scan = scan(shared(), FIRST_LSN, 1).with_reader();
     (0..no / 2).for_each(|_| assert!(scan.next().unwrap().is_some()));
 }
+
+/// The same for a log of many lives, which begin where threads read ahead, and wherever that log is damaged.
+#[test]
+fn a_scan_with_a_reader_meets_the_same_incarnations_and_damage() {
+    let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    let mut log = new_log(Arc::clone(&disk));
+    let mut no = 0;
+    for life in 1..12 {
+        while log.tail().0 < life * (300 << 10) {
+            append_one(&log, no, no as usize * 37 % 5000).unwrap();
+            no += 1;
+        }
+        log.flush().unwrap();
+        drop(log);
+        log = reopen(Arc::clone(&disk), life).unwrap().0;
+    }
+    append_one(&log, no, 100).unwrap();
+    log.flush().unwrap();
+    let read = |has_reader: bool| {
+        let mut scan = scan(Arc::clone(&disk), FIRST_LSN, 1).with_incarnation_max(12);
+        if has_reader {
+            scan = scan.with_reader();
+        }
+        let all = read_all(&mut scan).map(|all| all.iter().map(|record| record.bytes().to_vec()).collect::<Vec<_>>());
+        (all.map_err(|error| error.to_string()), scan.end(), scan.incarnations().to_vec())
+    };
+    let (records, end, incarnations) = read(false);
+    assert_eq!((end, incarnations.len()), (log.tail(), 12));
+    assert!(records.as_ref().is_ok_and(|records| records.len() as u64 > no));
+    assert!(read(true) == (records, end, incarnations.clone()));
+    // Within records anywhere, and in the records that begin a life.
+    let begins = incarnations.iter().skip(1).flat_map(|(at, _)| [at.0 - 32, at.0 - 25, at.0 - 8]);
+    for at in begins.chain((8_000..end.0).step_by(171_000)) {
+        let start = at / SEGMENT_BYTES * SEGMENT_BYTES;
+        let file = disk.open(&format!("{LOG_DIR}/{}", segment_name(start)), Open::EXISTING).unwrap();
+        let mut byte = [0];
+        file.read_at(at - start, &mut byte).unwrap();
+        file.write_at(at - start, &[byte[0] ^ 4]).unwrap();
+        let expected = read(false);
+        assert!(expected.1.0 <= at, "damage at {at} is not met");
+        assert!(read(true) == expected, "damage at {at}");
+        file.write_at(at - start, &byte).unwrap();
+    }
+}

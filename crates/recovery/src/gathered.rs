@@ -139,6 +139,16 @@ pub(crate) struct Window {
     changes: Vec<Change>,
     args: Vec<u8>,
     newest: Newest,
+    ops: Ops,
+}
+
+/// A bit for each operation that there is among the changes.
+struct Ops(Box<[u64; 1 << 10]>);
+
+impl Default for Ops {
+    fn default() -> Ops {
+        Ops(Box::new([0; 1 << 10]))
+    }
 }
 
 impl Window {
@@ -146,6 +156,7 @@ impl Window {
     pub fn push(&mut self, page: PageId, lsn: Lsn, wants: Lsn, op: OpId, args: &[u8]) {
         let (at, len) = (self.args.len() as u32, args.len() as u32);
         self.args.extend_from_slice(args);
+        self.ops.0[usize::from(op.0 / 64)] |= 1 << (op.0 % 64);
         let newest = self.newest.get_mut(page);
         let before = *newest & !IS_MADE;
         // A page that had no LSN before is made by its change.
@@ -171,6 +182,7 @@ impl Window {
     pub fn clear(&mut self) {
         self.changes.clear();
         self.args.clear();
+        self.ops = Ops::default();
         self.newest = Newest::default();
     }
 
@@ -249,13 +261,12 @@ impl Window {
 
     /// Whether all operations are known.
     pub fn is_known(&self, ops: &Registry) -> bool {
-        let mut last = None;
-        self.changes.iter().all(|change| {
-            // Most changes are of few kinds.
-            let is_known = last == Some(change.op) || ops.get(change.op).is_ok();
-            last = Some(change.op);
-            is_known
-        })
+        let words = (0_u16..).zip(&*self.ops.0);
+        words
+            .flat_map(|(word, bits)| {
+                (0..64).filter(move |bit| bits >> bit & 1 != 0).map(move |bit| OpId(word * 64 + bit))
+            })
+            .all(|op| ops.get(op).is_ok())
     }
 
     /// Applies changes of a page to it, as far as it lacks them (E1, E3, E6). After an error the caller fails the
