@@ -58,6 +58,9 @@ struct OneArgs {
     /// Nanoseconds that a cache line takes at best from one processor to another, if that is known.
     #[arg(long, default_value_t = 0.0)]
     handover_ns: f64,
+    /// Load so many records in the section of loads, instead of the page's number.
+    #[arg(long)]
+    records: Option<u64>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -67,8 +70,8 @@ fn main() -> anyhow::Result<()> {
         Command::One(args) => {
             let section = experiments::SECTIONS.iter().find(|section| section.name == args.section);
             let section = section.with_context(|| format!("there is no section {:?}", args.section))?;
-            let OneArgs { quick, repeats, handover_ns, .. } = args;
-            let how = experiments::How { is_quick: quick, repeats, handover_ns };
+            let OneArgs { quick, repeats, handover_ns, records, .. } = args;
+            let how = experiments::How { is_quick: quick, repeats, handover_ns, records };
             let run = section.run(peer::find(&args.peer)?, &args.dir, how)?;
             println!("{}", serde_json::to_string(&run)?);
             Ok(())

@@ -130,6 +130,10 @@ pub trait Peer: Send + Sync {
     fn load(&self, _table: usize, _records: &mut dyn Iterator<Item = (u64, Vec<u8>)>) -> Option<anyhow::Result<()>> {
         None
     }
+    /// Bytes that it has written since it was opened, if it counts them: by what they are.
+    fn written(&self) -> anyhow::Result<Vec<(&'static str, u64)>> {
+        Ok(Vec::new())
+    }
     /// Processes that work for the store beside this one.
     fn processes(&self) -> Vec<u32> {
         Vec::new()

@@ -321,6 +321,8 @@ impl All<'_> {
             let line = format!("--durability volatile --hot {hot} --threads 8,32,200");
             self.crowd(&line, what, 8, &[200], 100.0 / 3.0);
         }
+        let line = "--durability volatile --hot 1 --threads 1,32,500";
+        self.crowd(line, "transactions on one record", 1, &[32, 500], 50.0);
     }
 
     /// The rate of many threads, in percent of the rate of a few: the median of pairs.

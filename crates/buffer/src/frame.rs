@@ -84,7 +84,9 @@ shared! {
         pub(crate) device_waits: AtomicU64,
         /// Which policy is in force.
         pub(crate) policy: AtomicU64,
-        progress_line: [AtomicU64; 2],
+        /// Bytes that went to the double-write area: counted where its lanes are.
+        pub(crate) double_write_bytes: AtomicU64,
+        progress_line: AtomicU64,
         /// Largest page id + 1 that was asked for and not found in memory.
         pub(crate) pages_seen: AtomicU64,
         pub(crate) misses: AtomicU64,

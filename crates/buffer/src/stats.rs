@@ -24,6 +24,8 @@ pub struct CacheStats {
     pub read_count: u64,
     /// Pages written to the data file.
     pub write_count: u64,
+    /// Bytes written to the double-write area: copies of pages, and their marks.
+    pub double_write_bytes: u64,
     /// Batches they were written in, each with its own syncs.
     pub write_batch_count: u64,
     /// Batches written by a thread that needed a frame, because none was clean.
@@ -47,6 +49,7 @@ impl Cache {
             miss_count: control.misses.load(Relaxed),
             read_count: control.reads.load(Relaxed),
             write_count: control.writes.load(Relaxed),
+            double_write_bytes: control.double_write_bytes.load(Relaxed),
             write_batch_count: control.write_batches.load(Relaxed),
             foreground_batch_count: control.foreground_batches.load(Relaxed),
             eviction_count: control.evictions.load(Relaxed),

@@ -146,17 +146,18 @@ impl DoubleWrite {
     }
 
     /// Makes whole copies of sealed pages durable, which stand in `batch` behind room for the mark. There may be none.
-    /// The log is `durable` up to there (D8). The lane is the caller's (D1).
-    pub(crate) fn shelter(&self, lane: u32, durable: Lsn, batch: &mut [u8]) -> Result<(), BufferError> {
+    /// The log is `durable` up to there (D8). The lane is the caller's (D1). Says how many bytes were written.
+    pub(crate) fn shelter(&self, lane: u32, durable: Lsn, batch: &mut [u8]) -> Result<u64, BufferError> {
         let lane_bytes = (1 + self.lane_pages as usize) * self.page_bytes;
         let skip = self.page_bytes - MARK_BYTES;
         assert!(lane < LANE_COUNT && skip + batch.len() <= lane_bytes, "lane {lane} cannot take {} bytes", batch.len());
-        if self.torn_pages == TornPages::DoubleWrite {
-            mark_put(&mut batch[..MARK_BYTES], durable);
-            self.file.write_durable_at(LANES_AT + u64::from(lane) * lane_bytes as u64 + skip as u64, batch)?;
-            self.marked.fetch_max(durable.0, Release);
+        if self.torn_pages != TornPages::DoubleWrite {
+            return Ok(0);
         }
-        Ok(())
+        mark_put(&mut batch[..MARK_BYTES], durable);
+        self.file.write_durable_at(LANES_AT + u64::from(lane) * lane_bytes as u64 + skip as u64, batch)?;
+        self.marked.fetch_max(durable.0, Release);
+        Ok(batch.len() as u64)
     }
 
     /// Room for a mark and a batch of pages behind it.

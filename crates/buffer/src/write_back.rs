@@ -384,7 +384,8 @@ impl Cache {
         let sheltered = batch.copies.iter().rposition(|copy| !copy.is_in_log).map_or(0, |last| last + 1);
         if sheltered > 0 || !self.double_write.is_marked(lsn_max) {
             let durable = self.pool.log.durable_lsn();
-            self.double_write.shelter(lane, durable, &mut marked[..MARK_BYTES + sheltered * page_bytes])?;
+            let bytes = self.double_write.shelter(lane, durable, &mut marked[..MARK_BYTES + sheltered * page_bytes])?;
+            self.pool.frames.control().double_write_bytes.fetch_add(bytes, Relaxed);
         }
 
         let bytes = &marked[MARK_BYTES..];

@@ -29,14 +29,14 @@ use ledgerstone_region::{Mutex, sync};
 
 use crate::EnvironmentId;
 use crate::error::Malformed;
-use crate::record::{RecordKind, decode};
+use crate::record::{RECORD_BYTES_MAX, RecordKind, decode};
 use crate::seal::Seal;
 use crate::segment::Segments;
 
 /// Read at once.
 const PIECE_BYTES: usize = 512 << 10;
 /// Room for the end of the piece before: a record that goes on.
-const HEAD_BYTES: usize = 64 << 10;
+const HEAD_BYTES: usize = RECORD_BYTES_MAX;
 /// Pieces that are read and not looked at, at most.
 const PIECES: usize = 6;
 
@@ -240,5 +240,56 @@ fn check_on(checker: &mut Checker, shared: &Shared) {
         let Some((at, mut piece)) = read else { return };
         piece.checked = checker.pass(at, piece.bytes());
         shared.change(|pieces| pieces.checked.push_back(piece));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ledgerstone_page::{OpId, Xid};
+
+    use super::*;
+    use crate::record::NewRecord;
+
+    const ENVIRONMENT: EnvironmentId = *b"test environment";
+    const START: u64 = 4096;
+
+    /// Puts a record behind the others, and says where it ends.
+    fn put(log: &mut Vec<u8>, kind: RecordKind, number: u64, seal: &Seal) -> u64 {
+        let body = [&number.to_le_bytes()[..], &[7; 100]];
+        let body = if kind == RecordKind::Incarnation { &body[..1] } else { &body[..] };
+        let record = NewRecord { kind, xid: Xid(0), prev_lsn: Lsn(0), op: OpId(0), flags: 0, page: None, body };
+        log.extend(record.encode(Lsn(START + log.len() as u64), seal));
+        START + log.len() as u64
+    }
+
+    #[test]
+    fn every_record_that_is_sound_needs_no_second_check() {
+        let seals = [1, 2].map(|incarnation| Seal::new(ENVIRONMENT, incarnation));
+        let mut log = Vec::new();
+        for no in 0..9 {
+            put(&mut log, RecordKind::User, no, &seals[0]);
+        }
+        let life = put(&mut log, RecordKind::Incarnation, 2, &seals[0]);
+        let last = put(&mut log, RecordKind::User, 9, &seals[1]);
+        let end = put(&mut log, RecordKind::User, 10, &seals[1]);
+        let checked = |log: &[u8], cut: u64| {
+            let mut checker = Checker::new(ENVIRONMENT, seals[0], START);
+            let (first, second) = log.split_at((cut - START) as usize);
+            [checker.pass(START, first), checker.pass(cut, second)]
+        };
+        assert_eq!(checked(&log, end), [START..end, end..end]);
+        // One that goes on in the next piece is checked by the scan, those behind it are not.
+        assert_eq!(checked(&log, last - 16), [START..life, last..end]);
+        assert_eq!(checked(&log, last), [START..last, last..end]);
+        // What begins a life and goes on there leaves the rest to the scan.
+        let [first, second] = checked(&log, life - 8);
+        assert!(first.end < life && second.is_empty());
+        // So does what is wrong, wherever it is.
+        for at in (0..log.len()).step_by(8) {
+            log[at] ^= 1;
+            let [found, _] = checked(&log, end);
+            assert!(found.end <= START + at as u64, "damage at {at}: {found:?}");
+            log[at] ^= 1;
+        }
     }
 }

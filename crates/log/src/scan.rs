@@ -271,8 +271,8 @@ impl LogScan {
     fn begin_ahead(&mut self) {
         let rest = self.window.bytes(self.at);
         let mut checker = Checker::new(self.environment, self.seal, self.at);
-        checker.pass(self.at, rest);
         let end = self.at + rest.len() as u64;
+        self.window.checked = checker.pass(self.at, rest);
         self.window.ahead = Ahead::begin(self.segments.again(), end, checker);
         self.window.may_read_ahead = self.window.ahead.is_some();
     }
@@ -347,8 +347,6 @@ struct Window {
     may_read_ahead: bool,
     /// Full pieces that were read one behind the other.
     own_count: u32,
-    /// Nothing was missing of what was read last.
-    is_full: bool,
     start: u64,
     len: usize,
     /// The LSNs of the records that need no check (A4).
@@ -364,7 +362,6 @@ impl Window {
             ahead: None,
             may_read_ahead: false,
             own_count: 0,
-            is_full: false,
             start: 0,
             len: 0,
             checked: 0..0,
@@ -379,7 +376,7 @@ impl Window {
 
     /// Whether the log is long, and nobody reads ahead.
     fn wants_ahead(&self) -> bool {
-        self.may_read_ahead && self.ahead.is_none() && self.is_full && self.own_count >= OWN_PIECES
+        self.may_read_ahead && self.ahead.is_none() && self.own_count >= OWN_PIECES
     }
 
     /// The length of the record at `lsn`, if it is known to be one, and leaves in force what is.
@@ -406,7 +403,10 @@ impl Window {
     }
 
     fn read(&mut self, segments: &Segments, lsn: u64, count: usize, limit: u64) -> Result<(), DiskError> {
-        (self.ahead, self.piece, self.checked) = (None, None, 0..0);
+        if self.ahead.take().is_some() {
+            self.own_count = 0; // What did not do may come again.
+        }
+        (self.piece, self.checked) = (None, 0..0);
         self.start = lsn & !(BLOCK_BYTES - 1);
         let needed = (lsn - self.start) as usize + count;
         // No more than there can be below the limit: a follower reads a block or two.
@@ -417,8 +417,7 @@ impl Window {
         let have = segments.read(self.start, &mut self.buffer[..wanted])?;
         // Bytes behind the limit may still change.
         self.len = have.min(limit.saturating_sub(self.start).min(usize::MAX as u64) as usize);
-        self.is_full = have == wanted;
-        self.own_count += u32::from(self.is_full);
+        self.own_count = if have == wanted { self.own_count.saturating_add(1) } else { 0 };
         Ok(())
     }
 
@@ -450,5 +449,42 @@ impl Window {
             None => &self.buffer[..self.len],
         };
         bytes[..self.len].get(skip..).unwrap_or(&[])
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use ledgerstone_disk::SimDisk;
+    use ledgerstone_page::{OpId, Xid};
+    use ledgerstone_region::Region;
+
+    use super::*;
+    use crate::{Log, LogConfig, NewRecord};
+
+    #[test]
+    fn nearly_all_records_of_a_long_log_are_checked_ahead() {
+        let environment = *b"test environment";
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let config = LogConfig::new(Arc::clone(&disk), Region::anonymous(64 << 20).unwrap(), environment);
+        let segment_bytes = config.segment_bytes;
+        let log = Log::open(config).unwrap();
+        let body: &[&[u8]] = &[&[7; 600]];
+        let (xid, prev_lsn, op) = (Xid(0), Lsn(0), OpId(0));
+        let record = NewRecord { kind: RecordKind::User, xid, prev_lsn, op, flags: 0, page: None, body };
+        while log.tail().0 < 8 << 20 {
+            let mut claim = log.claim(record.len_bytes()).unwrap();
+            log.append(&mut claim, &record);
+            log.give_back(claim);
+        }
+        log.flush().unwrap();
+        let mut scan = LogScan::new(disk, environment, segment_bytes, FIRST_LSN, 1).unwrap().with_reader();
+        let (mut count, mut checked_count) = (0, 0);
+        while let Some(record) = scan.next().unwrap() {
+            let lsn = record.lsn().0;
+            count += 1;
+            checked_count += u64::from(scan.window.checked.contains(&lsn));
+        }
+        // Two pieces of sixteen are read before.
+        assert!(checked_count * 4 > count * 3, "{checked_count} of {count}");
     }
 }

@@ -182,7 +182,7 @@ impl Window {
     pub fn clear(&mut self) {
         self.changes.clear();
         self.args.clear();
-        self.ops = Ops::default();
+        self.ops.0.fill(0);
         self.newest = Newest::default();
     }
 

@@ -12,7 +12,7 @@ use crate::peer::{Durability, Kind, Peer, RECORDS};
 const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
 
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
-    let count: u64 = bench.choose(200_000, 1_000_000);
+    let count = bench.records.unwrap_or(bench.choose(200_000, 1_000_000));
     for (length, size) in [(100, "8 + 100"), (8, "8 + 8")] {
         one(bench, count, &format!("{size}, sorted"), length, |peer| {
             let put = |key| (key, record(key, length));
@@ -54,12 +54,13 @@ fn one(
     length: usize,
     load: impl Fn(&dyn Peer) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    let mut sizes = (0.0, 0.0);
+    let (mut sizes, mut parts) = ((0.0, 0.0), Vec::new());
     bench.steady(|| {
         let (peer, dir) = bench.open("load")?;
         let before = Moment::now(&[]);
         load(&*peer)?;
         peer.checkpoint()?;
+        parts = peer.written()?;
         peer.close()?;
         let mut figure = Figure::plain(format!("{name}, records"), count as f64 / before.seconds(), "1/s", true);
         let written = before.written(&[]);
@@ -82,6 +83,7 @@ fn one(
         Ok(figure)
     })?;
     bench.add(Figure::plain(format!("{name}, written"), sizes.0, "MiB", false));
+    bench.add_parts(&format!("{name}, written"), &parts, &[], "MiB", f64::from(1 << 20));
     bench.add(Figure::plain(format!("{name}, files"), sizes.1, "MiB", false));
     bench.proved(format!("{name}: all {count} records are there after the close"));
     Ok(())

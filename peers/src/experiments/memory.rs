@@ -66,14 +66,16 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
             Ok((1, add_one(worker, key)?))
         })
     };
-    let before = Moment::now(&[]);
+    let (before, since) = (Moment::now(&[]), peer.written()?);
     for &at in counts {
         bench.crowd(&*peer, Durability::None, at, &format!("half updates, uniform, {}", threads(at)), &make)?;
     }
     peer.checkpoint()?;
+    let parts = peer.written()?;
     peer.close()?;
     let each = before.written(&[]) as f64 / done.load(Relaxed).max(1) as f64;
     bench.add(Figure::plain("half updates, written with the checkpoint and the close", each, "bytes each", false));
+    bench.add_parts("half updates", &parts, &since, "bytes each", done.load(Relaxed).max(1) as f64);
     bench.add(Figure::plain("files at the end", mib(measure::disk_bytes(&dir)), "MiB", false));
     drop(group);
     std::fs::remove_dir_all(dir)?;

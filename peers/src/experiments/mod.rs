@@ -187,6 +187,8 @@ pub struct How {
     pub repeats: u64,
     /// Nanoseconds that a line takes at best from one processor to another; 0 if that is not known.
     pub handover_ns: f64,
+    /// Records of the section of loads, if they are not the page's.
+    pub records: Option<u64>,
 }
 
 /// One run.
@@ -197,6 +199,8 @@ pub struct Bench<'a> {
     pub dir: &'a Path,
     /// Short.
     pub is_quick: bool,
+    /// Records of the section of loads, if they are not the page's.
+    pub records: Option<u64>,
     repeats_left: Cell<u64>,
     /// What a line takes at best from one processor to another, as far as it is known.
     handover_ns: Cell<f64>,
@@ -211,9 +215,9 @@ impl Section {
     pub fn run(&self, entry: &'static Entry, dir: &Path, how: How) -> anyhow::Result<Run> {
         let began = std::time::Instant::now();
         let run = Run { peer: entry.name.to_owned(), ..Run::default() };
-        let How { is_quick, repeats, handover_ns } = how;
+        let How { is_quick, repeats, handover_ns, records } = how;
         let (repeats_left, handover_ns) = (Cell::new(repeats), Cell::new(handover_ns));
-        let bench = Bench { entry, dir, is_quick, repeats_left, handover_ns, run: RefCell::new(run) };
+        let bench = Bench { entry, dir, is_quick, records, repeats_left, handover_ns, run: RefCell::new(run) };
         (self.run)(&bench)?;
         let mut run = bench.run.into_inner();
         run.resident_mib = measure::status_mib("self", "VmHWM");
@@ -254,6 +258,14 @@ impl<'a> Bench<'a> {
     /// Keeps what was proved.
     pub fn proved(&self, what: impl Into<String>) {
         self.run.borrow_mut().proved.push(what.into());
+    }
+
+    /// What a peer has written by its own count, by what it is: a figure for each, in `unit` of so many bytes.
+    pub fn add_parts(&self, what: &str, parts: &[(&str, u64)], since: &[(&str, u64)], unit: &'static str, bytes: f64) {
+        for (part, written) in parts {
+            let before = since.iter().find(|(name, _)| name == part).map_or(0, |(_, before)| *before);
+            self.add(Figure::plain(format!("{what}, of these {part}"), (written - before) as f64 / bytes, unit, false));
+        }
     }
 
     /// Keeps a remark.

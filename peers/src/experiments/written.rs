@@ -14,16 +14,18 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     BANK.load(&*peer)?;
     peer.checkpoint()?;
 
-    let before = Moment::now(&[]);
+    let (before, since) = (Moment::now(&[]), peer.written()?);
     let mut worker = peer.worker(Durability::None)?;
     let mut transfer = BANK.transfers(1, 0);
     (0..count).try_for_each(|_| transfer(&mut *worker).map(drop))?;
     drop(worker);
     peer.checkpoint()?;
+    let parts = peer.written()?;
     peer.close()?;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
     let what = |what: &str| format!("{count} transfers, {what}");
     bench.add(Figure::plain(what("written"), mib(before.written(&[])), "MiB", false));
+    bench.add_parts(&what("written"), &parts, &since, "MiB", f64::from(1 << 20));
     bench.add(Figure::plain(what("files"), mib(measure::disk_bytes(&dir)), "MiB", false));
 
     let peer = bench.entry.open(Settings::roomy(&dir))?;

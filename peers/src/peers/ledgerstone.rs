@@ -55,6 +55,12 @@ impl Peer for Store {
         Ok(self.env.close()?)
     }
 
+    fn written(&self) -> anyhow::Result<Vec<(&'static str, u64)>> {
+        let stat = self.env.stat()?;
+        let data = stat.page_write_count * u64::from(stat.settings.page_bytes);
+        Ok(vec![("log", stat.log_append_bytes), ("double write", stat.double_write_bytes), ("data", data)])
+    }
+
     fn load(&self, table: usize, records: &mut dyn Iterator<Item = (u64, Vec<u8>)>) -> Option<anyhow::Result<()>> {
         let mut load = || -> Result<(), Error> {
             let txn = self.env.begin()?;

@@ -65,7 +65,8 @@ impl Sources {
 }
 
 fn source(name: &str, place: &str) -> Option<Source> {
-    let (_, inside) = place.rsplit_once("crates/")?;
+    // The standard library has a directory of crates, too.
+    let (_, inside) = place.rsplit_once("crates/").filter(|(before, _)| !before.contains("library/"))?;
     let (room, rest) = inside.split_once("/src/")?;
     let (file, _) = rest.split_once(':')?;
     let function = name.rsplit("::").find(|part| !part.starts_with('{')).unwrap_or(name);
@@ -87,6 +88,8 @@ crates/txn/src/chain.rs:123
 0x0000000000001f28
 alloc::sync::Arc<T>::drop
 /rustc/59807616/library/alloc/src/sync.rs:10
+_mm_prefetch
+/rustc/59807616/library/stdarch/crates/core_arch/src/x86/sse.rs:1520
 0x0000000000001f30
 ??
 ??:0

@@ -13,21 +13,18 @@ pub(super) const TOPICS: [&str; 11] = [
     "record of the log",
     "what snapshots may want",
     "page cache and latches",
-    "words and checksums",
+    WORDS,
     "C library",
 ];
 
 /// What the C library does: it copies, compares and gives memory.
 pub(super) const C_LIBRARY: usize = TOPICS.len() - 1;
 
-/// Functions that read and write words of pages for all the others.
-const WORDS: [&str; 2] = ["region/", "structures/btree/bytes"];
-
-/// Words of latches are what a latch does.
-const LATCH: &str = "region/latch";
+/// What is for others where it lies within them.
+const WORDS: &str = "words and checksums";
 
 /// Crate and file begin so, and what is done there. Of two that fit, the first one counts.
-const PLACES: [(&str, &str); 33] = [
+const PLACES: [(&str, &str); 34] = [
     ("ledgerstone/environment/lock", "locks"),
     ("ledgerstone/environment/", "transactions"),
     ("ledgerstone/transaction/", "transactions"),
@@ -51,26 +48,29 @@ const PLACES: [(&str, &str); 33] = [
     ("structures/btree/page_locks", "locks"),
     ("structures/btree/history", "what snapshots may want"),
     ("structures/btree/scan", "scans"),
-    ("structures/btree/snapshot", "scans"),
-    ("structures/btree/entry", "scans"),
+    ("structures/btree/snapshot", "search in the tree"),
     ("structures/btree/fetch", "scans"),
     ("structures/btree/ahead", "scans"),
-    ("structures/btree/bytes", "words and checksums"),
+    ("structures/btree/bytes", WORDS),
     ("structures/", "change of pages"),
     ("space/", "change of pages"),
     ("buffer/", "page cache and latches"),
-    (LATCH, "page cache and latches"),
-    ("region/", "words and checksums"),
+    ("region/latch", "page cache and latches"),
+    ("region/", WORDS),
+    ("page/checksum", WORDS),
+    ("page/header", WORDS),
 ];
 
-/// The topic of an instruction, by the functions around it from the inside out. Words of pages that the compiler has put
-/// into another function are for what that one does.
+/// The topic of an instruction, by the functions around it from the inside out. What the compiler has put into another
+/// function is for what that one does, if it reads words or is of a crate that has no topic of its own.
 pub(super) fn topic_of(around: &[Source]) -> Option<usize> {
-    let places: Vec<String> = around.iter().map(|source| format!("{}/{}", source.room, source.file)).collect();
-    let is_own = |place: &&String| place.starts_with(LATCH) || WORDS.iter().all(|words| !place.starts_with(words));
-    let place = places.iter().find(is_own).or(places.first())?;
-    let (_, name) = PLACES.iter().find(|(begin, _)| place.starts_with(begin))?;
-    TOPICS.iter().position(|topic| topic == name)
+    let mut named = around.iter().filter_map(|source| {
+        let place = format!("{}/{}", source.room, source.file);
+        PLACES.iter().find(|(begin, _)| place.starts_with(begin)).map(|(_, name)| *name)
+    });
+    let first = named.next()?;
+    let name = if first == WORDS { named.find(|name| *name != WORDS).unwrap_or(first) } else { first };
+    TOPICS.iter().position(|topic| *topic == name)
 }
 
 #[cfg(test)]
@@ -90,7 +90,11 @@ mod tests {
     fn words_are_for_who_reads_them() {
         assert_eq!(topic(&[("region", "words.rs"), ("structures", "btree/search.rs")]), Some("search in the tree"));
         assert_eq!(topic(&[("region", "words.rs")]), Some("words and checksums"));
-        assert_eq!(topic(&[("region", "latch.rs"), ("structures", "btree/edit.rs")]), Some("page cache and latches"));
+        let cache = Some("page cache and latches");
+        assert_eq!(topic(&[("region", "latch.rs"), ("structures", "btree/edit.rs")]), cache);
+        assert_eq!(topic(&[("region", "words.rs"), ("page", "header.rs"), ("buffer", "guard.rs")]), cache);
+        assert_eq!(topic(&[("page", "ids.rs"), ("buffer", "guard.rs")]), cache);
+        assert_eq!(topic(&[("structures", "btree/entry.rs")]), Some("change of pages"));
         assert_eq!(topic(&[("bench", "counts/work.rs")]), None);
         assert_eq!(topic(&[]), None);
     }

@@ -34,6 +34,8 @@ pub struct Stat {
     pub page_read_count: u64,
     /// Pages written back.
     pub page_write_count: u64,
+    /// Bytes written to the double-write area: copies of pages that the log does not have whole.
+    pub double_write_bytes: u64,
     /// Pages evicted.
     pub eviction_count: u64,
     /// The log's end.
@@ -180,6 +182,7 @@ impl Environment {
             dirty_frame_count: u64::from(cache.dirty_frame_count),
             page_read_count: cache.read_count,
             page_write_count: cache.write_count,
+            double_write_bytes: cache.double_write_bytes,
             eviction_count: cache.eviction_count,
             log_tail_lsn: env.engine.log.tail().0,
             log_durable_lsn: env.engine.log.durable_lsn().0,

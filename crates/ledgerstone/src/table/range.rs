@@ -20,6 +20,9 @@ use crate::{BytesTable, Error, Isolation};
 /// read uncommitted. If the same transaction puts or deletes records meanwhile, the iterator sees the changes that lie
 /// ahead. After an error the iterator ends. What it held back is given back at the latest when its transaction ends.
 pub struct Range {
+    /// Keeps what is seen while a range of a transaction without a snapshot of its own is read (I2). Before `table`,
+    /// and so dropped before it: a transaction that has no other handle has no view either.
+    view: Option<Arc<KeptView>>,
     table: BytesTable,
     /// The table's index of this number is read, not the table.
     index: Option<usize>,
@@ -32,8 +35,6 @@ pub struct Range {
     back_key: Option<Vec<u8>>,
     is_done: bool,
     sight: Sight,
-    /// Keeps what is seen while a range of a transaction without a snapshot of its own is read (I2).
-    view: Option<Arc<KeptView>>,
 }
 
 impl std::fmt::Debug for Range {
@@ -72,7 +73,7 @@ impl Range {
         let view = view.map(|view| table.shared.keep_view(view)).transpose()?;
         let is_done = is_empty(&start, &end);
         let (front, back) = (None, None);
-        Ok(Range { table, index, start, end, front, back, front_key: None, back_key: None, is_done, sight, view })
+        Ok(Range { view, table, index, start, end, front, back, front_key: None, back_key: None, is_done, sight })
     }
 
     /// The same, from `start` to `end` only. It was of all records, and none was read.
