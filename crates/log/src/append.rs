@@ -71,8 +71,8 @@ enum Refused {
     Segments,
 }
 
-/// A hole that nobody fills for so long is looked at again.
-const HOLE_LOOK_NS: u64 = 1_000_000;
+/// What is claimed and not durable yet is looked at again after so long.
+const CLAIMED_LOOK_NS: u64 = 1_000_000;
 
 impl Log {
     /// Claims room in the buffer and in the segments for records of `bytes` in sum, see [`NewRecord::len_bytes`]. Claim
@@ -384,16 +384,16 @@ impl Log {
     }
 
     /// Whether a thread that wants `bytes` of the buffer may sleep now. The end of a flush signals, and so does a
-    /// thread that gives something back, after its records were published. A record that is reserved and not published
-    /// signals nothing: it is looked at again.
+    /// thread that gives something back, after its records were published. A record that is appended within a claim, or
+    /// only reserved, signals nothing, and its thread may keep the rest (C5): what is claimed is looked at again.
     fn look_for_room(&self, bytes: u64) -> Look {
         if self.has_room(bytes) || self.has_to_flush() || self.is_failed() {
             return Look::Again;
         }
         let state = &*self.state;
         let is_idle = !FlushState(state.flush.load(SeqCst)).is_leading();
-        let has_hole = is_idle && state.tail.load(SeqCst) > state.durable.load(SeqCst);
-        Look::Sleep(has_hole.then_some(HOLE_LOOK_NS))
+        let is_claimed = is_idle && state.claim_head.load(SeqCst) > state.durable.load(SeqCst);
+        Look::Sleep(is_claimed.then_some(CLAIMED_LOOK_NS))
     }
 
     /// Whether the buffer has room for `bytes`.

@@ -79,3 +79,31 @@ fn a_large_claim_that_waits_is_not_passed_by_small_ones_that_would_take_its_room
         assert_eq!((served[0], served.len()), (BUFFER_BYTES / 2, 3), "seed {seed}");
     }
 }
+
+/// C5 in `append.rs`: what is kept goes back to nobody, and the thread that keeps it does nothing any more. What it has
+/// appended before is flushed all the same by a thread that needs the room.
+#[test]
+fn a_claim_finds_its_room_behind_one_whose_rest_is_kept() {
+    for seed in 0..20 {
+        let outcome = Scheduler::run(seed, || {
+            let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+            let settings = LogConfig { buffer_bytes: BUFFER_BYTES, segment_bytes: 1 << 20, ..config(disk) };
+            let log = Log::open(LogConfig { kept_claim_count: 1, ..settings }).unwrap();
+            log.start_flusher();
+            let mut kept = log.claim(8000).unwrap();
+            let claims = Arc::clone(&log);
+            let claimer = sync::spawn("claimer", move || {
+                let claim = claims.claim(claims.claim_bytes_max() as usize).unwrap();
+                claims.give_back(claim);
+            });
+            sync::sleep_ns(1_000_000); // Longer than it needs to come to its wait.
+            assert_eq!(log.stat().claim_wait_count, 1);
+            append(&log, &mut kept, 0, 7000);
+            assert!(kept.left() <= log.kept_claim_bytes());
+            claimer.join().unwrap();
+            log.give_back(kept);
+            log.stop_flusher();
+        });
+        assert!(outcome.is_ok(), "seed {seed}: {:?}", outcome.err());
+    }
+}
