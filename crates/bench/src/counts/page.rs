@@ -44,7 +44,7 @@ pub(super) fn text(report: &CountsReport) -> String {
     let mut text = format!(
         "# What an operation costs\n\n\
          Counted by `make counts` with callgrind, and so nearly the same on every machine of this kind. Two runs differ by\n\
-         less than 1 %, but loads by up to 7 %: callgrind runs one thread at a time, and a thread that finds the log full\n\
+         less than 1 %, but loads by up to 7 %. Callgrind runs one thread at a time, and a thread that finds the log full\n\
          does the flusher's work. The table has {} records with keys of 8 bytes and values of 100, and the bank of TPC-B\n\
          as many accounts. One thread works. All pages are in the cache, and commits do not wait for the disk, unless the\n\
          row says otherwise. Transactions of their own, and those of TPC-B, use tables that the environment has open. What\n\
