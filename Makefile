@@ -19,7 +19,7 @@
 #   make flash-bench          the paper's figures from TPC-C with 20 warehouses, on an eighth of its device
 #   make flash-bench-full     the same on all 32 GB
 #   make bench                every figure of docs/benchmarks.md, measured again
-#   make counts               what operations cost, counted under callgrind: instructions, atomics, allocations, code (docs/costs.md)
+#   make counts               what operations cost, counted under callgrind: instructions, atomics, allocations, code (docs/costs.md; BESIDE=1: of LMDB and Berkeley DB too)
 #   make port-kills ROUNDS=1000   processes at ports killed and stopped at random moments
 #   make port-net             two sites between network namespaces with loss, repetition, reordering and delay (as root)
 #   make port-bench           the experiments of docs/ports.md, measured again
@@ -141,7 +141,7 @@ bench: release
 
 counts: release
 	@scripts/need.sh valgrind objdump
-	@scripts/one.sh "counts of operations (docs/costs.md)" "$${CARGO_TARGET_DIR:-target}/release/ledgerstone" bench counts --against docs/costs.md --out docs/costs.md
+	@BESIDE=$(BESIDE) scripts/one.sh "counts of operations (docs/costs.md)" scripts/counts.sh
 
 install: release
 	@scripts/one.sh "install in $(DESTDIR)$(PREFIX)" scripts/install.sh "$(DESTDIR)$(PREFIX)"

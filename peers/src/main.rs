@@ -1,9 +1,10 @@
 //! Ledgerstone beside other stores: `make peers` runs this program.
 //!
 //! `peers run` starts a process of its own for each peer, section and round, in turns, and writes the figures as JSON
-//! and as a page. `peers one` is such a process.
+//! and as a page. `peers one` is such a process. `peers counted` is what `make counts BESIDE=1` runs under callgrind.
 
 mod c;
+mod counted;
 mod experiments;
 mod measure;
 mod page;
@@ -33,6 +34,9 @@ enum Command {
     Page(rounds::PageArgs),
     /// Measures one section with one peer, and prints the figures as JSON.
     One(OneArgs),
+    /// Runs the operations that `make counts BESIDE=1` counts.
+    #[command(hide = true)]
+    Counted(counted::CountedArgs),
     /// Works until it is killed.
     #[command(hide = true)]
     Victim(experiments::Victim),
@@ -76,6 +80,7 @@ fn main() -> anyhow::Result<()> {
             println!("{}", serde_json::to_string(&run)?);
             Ok(())
         }
+        Command::Counted(args) => counted::run(&args),
         Command::Victim(victim) => experiments::be_victim(&victim),
     }
 }

@@ -1,7 +1,8 @@
-//! What callgrind has counted in one part of a run, and what the instructions are that it counted.
+//! Runs a program under callgrind, and reads what that has counted in each part of the run.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::path::Path;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, bail, ensure};
@@ -10,6 +11,41 @@ use anyhow::{Context, bail, ensure};
 const LINE_BYTES: u64 = 64;
 /// Where a program gets memory, whatever it is called above.
 const ALLOCATORS: [&str; 6] = ["malloc", "calloc", "realloc", "memalign", "posix_memalign", "aligned_alloc"];
+
+/// A run whose parts have been counted: each call of a function `counted_work` is one, and nothing else is counted.
+pub(super) struct Run {
+    out: PathBuf,
+    /// What the program said on its standard output.
+    pub said: String,
+}
+
+impl Run {
+    /// Runs the program; callgrind's files begin with `out`.
+    pub fn of(program: &Path, args: &[&OsStr], out: PathBuf) -> anyhow::Result<Run> {
+        let mut valgrind = Command::new("valgrind");
+        valgrind
+            .args(["--tool=callgrind", "--dump-instr=yes", "--dump-line=no"])
+            .args(["--compress-strings=no", "--compress-pos=no"])
+            .args(["--toggle-collect=*counted_work", "--dump-after=*counted_work", "--quiet"])
+            .arg(format!("--callgrind-out-file={}", out.display()))
+            .arg(program)
+            .args(args);
+        let output = valgrind.output().context("cannot run valgrind (Debian package valgrind)")?;
+        let errors = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "under valgrind the operations failed: {}", errors.trim());
+        Ok(Run { out, said: String::from_utf8(output.stdout).context("the program said what is no text")? })
+    }
+
+    /// The part that is counted of the row with this number, from 0 on. Each row has run twice, and so there are two
+    /// parts; the first is thrown away.
+    pub fn row(&self, no: usize) -> anyhow::Result<Part> {
+        let mut name = self.out.as_os_str().to_owned();
+        name.push(format!(".{}", no * 2 + 2));
+        let part = Part::read(Path::new(&name))?;
+        ensure!(part.instructions > 0, "callgrind has counted nothing of row {no}");
+        Ok(part)
+    }
+}
 
 /// What one part of a run has executed.
 #[derive(Clone, Debug, Default)]

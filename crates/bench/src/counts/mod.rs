@@ -2,8 +2,10 @@
 //!
 //! Times on a shared machine differ by a quarter from run to run, and instructions do not. This program runs itself
 //! under callgrind, which counts what is executed in one function of it (`work.rs`), and disassembles itself to know
-//! which of those instructions are atomic.
+//! which of those instructions are atomic. Other stores are counted in the same way on request, by a program that has
+//! them (`beside.rs`).
 
+mod beside;
 mod callgrind;
 mod common;
 mod page;
@@ -12,11 +14,12 @@ mod topics;
 mod work;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
-use anyhow::{Context, bail, ensure};
-use callgrind::{Files, Part};
+use anyhow::Context;
+use beside::Beside;
+use callgrind::{Files, Part, Run};
 use sources::Sources;
 
 use crate::report::{Report, number};
@@ -34,6 +37,12 @@ pub struct CountsArgs {
     /// Say what has grown by more than 3 % since this page was written.
     #[arg(long, value_name = "FILE")]
     pub against: Option<PathBuf>,
+    /// The counts of other stores, for the page.
+    #[arg(long, value_name = "FILE")]
+    pub beside: Option<PathBuf>,
+    /// Count the other stores with this program, and write the file for `--beside` first.
+    #[arg(long, value_name = "PROGRAM", requires = "beside", hide = true)]
+    pub driver: Option<PathBuf>,
     /// Run the operations in these environments, to be counted from outside.
     #[arg(long, value_name = "DIR", hide = true)]
     pub inside: Option<PathBuf>,
@@ -85,6 +94,8 @@ pub struct CountsReport {
     pub profiles: Vec<Profile>,
     /// What has grown since the page that it was compared with.
     pub grown: Vec<String>,
+    /// What other stores take, if that is known.
+    pub beside: Option<Beside>,
 }
 
 impl CountsReport {
@@ -131,38 +142,39 @@ pub fn run(args: &CountsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyho
     progress("count", 0, 1);
     let (counts, profiles) = counted(args, dir.path())?;
     let grown = before.map(|before| page::grown(&before, &counts)).unwrap_or_default();
+    let beside = other_stores(args, dir.path(), progress)?;
     let machine = Machine::here(dir.path());
-    let report = CountsReport { machine, record_count: args.records, counts, profiles, grown };
+    let report = CountsReport { machine, record_count: args.records, counts, profiles, grown, beside };
     if let Some(out) = &args.out {
         std::fs::write(out, page::text(&report)).with_context(|| format!("cannot write {}", out.display()))?;
     }
     Ok(Some(report))
 }
 
+/// What other stores take: as the file says, or counted now and written there.
+fn other_stores(
+    args: &CountsArgs,
+    dir: &Path,
+    progress: &mut dyn FnMut(&str, u64, u64),
+) -> anyhow::Result<Option<Beside>> {
+    let Some(file) = &args.beside else { return Ok(None) };
+    let Some(driver) = &args.driver else { return Beside::read(file).map(Some) };
+    let beside = Beside::counted(driver, dir, args.records, progress)?;
+    beside.write(file)?;
+    Ok(Some(beside))
+}
+
 /// Runs this program under callgrind, and reads what it has counted.
 fn counted(args: &CountsArgs, dir: &Path) -> anyhow::Result<(Vec<Count>, Vec<Profile>)> {
     let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let out = dir.join("callgrind");
-    let mut valgrind = Command::new("valgrind");
-    valgrind
-        .args(["--tool=callgrind", "--dump-instr=yes", "--dump-line=no", "--compress-strings=no", "--compress-pos=no"])
-        .args(["--toggle-collect=*counted_work", "--dump-after=*counted_work", "--quiet"])
-        .arg(format!("--callgrind-out-file={}", out.display()))
-        .arg(&program)
-        .args(["bench", "counts", "--inside"])
-        .arg(dir)
-        .args(["--records", &args.records.to_string()]);
-    let output = valgrind.output().context("cannot run valgrind (Debian package valgrind)")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "under valgrind the operations failed: {}", said.trim());
+    let records = args.records.to_string();
+    let words = ["bench", "counts", "--records", &records, "--inside"].map(OsStr::new);
+    let words = [&words[..], &[dir.as_os_str()]].concat();
+    let run = Run::of(&program, &words, dir.join("callgrind"))?;
     let mut files = Files::default();
     let (mut counts, mut parts) = (Vec::new(), Vec::new());
     for (no, row) in work::ROWS.iter().enumerate() {
-        // Each row has run twice, and so there are two parts; the first is thrown away.
-        let part = Part::read(&part_file(&out, no * 2 + 2))?;
-        if part.instructions == 0 {
-            bail!("callgrind has counted nothing of {:?}", row.name);
-        }
+        let part = run.row(no)?;
         let each = |sum: u64| sum as f64 / row.count as f64;
         counts.push(Count {
             name: row.name.to_owned(),
@@ -216,11 +228,4 @@ fn profiles(parts: &[(&work::Row, Part)], program: &Path, files: &mut Files) -> 
         profiles.push(profile);
     }
     Ok(profiles)
-}
-
-/// Callgrind's file of the part with this number.
-fn part_file(out: &Path, no: usize) -> PathBuf {
-    let mut name = out.as_os_str().to_owned();
-    name.push(format!(".{no}"));
-    name.into()
 }

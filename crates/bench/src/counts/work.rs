@@ -16,6 +16,13 @@ const CACHE_BYTES: u64 = 1 << 30;
 const SMALL_CACHE_BYTES: u64 = 4 << 20;
 /// Of so many records in a row, those above their leaves are few pages.
 const APART: u64 = 1_000;
+/// More records than a leaf has: of so many in a row, the first ones are in different leaves.
+const LEAF_APART: u64 = 100;
+/// A value that needs more than a full leaf has left. That is less than a record, and a byte of each key where the keys
+/// have more in common than the loader could know.
+const FITS_NO_FULL_LEAF: usize = 300;
+/// With so many records, the small cache holds next to no leaf that is wanted.
+const MANY: u64 = 1_000_000;
 /// Keys of records that are put in are these and above; those before are there.
 const NEW_KEYS: u64 = 1 << 40;
 
@@ -32,9 +39,15 @@ pub(super) struct Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     Records,
+    /// Frames are free, and only pages above leaves are in the cache.
+    FreeFrames,
     SmallCache,
     Bank,
 }
+
+/// The page says what the difference of these two is.
+pub(super) const READ: &str = "get that reads its page into a free frame";
+pub(super) const READ_AND_EVICT: &str = "get that reads its page from the device";
 
 const fn row(
     name: &'static str,
@@ -46,7 +59,7 @@ const fn row(
 }
 
 /// In the order in which they are run, so that none of them changes what a later one finds.
-pub(super) const ROWS: [Row; 25] = [
+pub(super) const ROWS: [Row; 27] = [
     row("begin and commit, empty", 2_000, Place::Records, empty),
     row("begin and commit, read-only", 2_000, Place::Records, empty_read_only),
     row("begin and end, at a snapshot", 2_000, Place::Records, empty_at_a_snapshot),
@@ -76,13 +89,17 @@ pub(super) const ROWS: [Row; 25] = [
     row("insert in random order, one transaction", 20_000, Place::Records, |env, count, _| {
         inserts(env, count, "at random", |_, random| random.below(u64::MAX))
     }),
+    row("insert that splits its leaf", 500, Place::Records, inserts_that_split),
     row("insert, table with an index", 2_000, Place::Records, insert_indexed),
     row("get by an index", 2_000, Place::Records, get_by_index),
     row("sorted load, a record", 50_000, Place::Records, load),
     row("rollback of an insert", 2_000, Place::Records, roll_back),
-    row("get that reads its page from the device", 1_000, Place::SmallCache, get_alone),
+    row(READ, 500, Place::FreeFrames, gets_that_read),
+    row(READ_AND_EVICT, 1_000, Place::SmallCache, |env, count, all| {
+        evicting(env, count, all, || get_alone(env, count, all))
+    }),
     row("put that reads its page from the device", 1_000, Place::SmallCache, |env, count, all| {
-        put_alone(env, count, all, Durability::Volatile, b'%')
+        evicting(env, count, all, || put_alone(env, count, all, Durability::Volatile, b'%'))
     }),
     row("TPC-B without sync", 2_000, Place::Bank, |env, count, all| bank(env, count, all, false)),
     row("TPC-B, read-only", 2_000, Place::Bank, |env, count, all| bank(env, count, all, true)),
@@ -103,6 +120,7 @@ pub(super) fn prepare(dir: &Path, records: u64, progress: &mut dyn FnMut(&str, u
 pub(super) fn run(dir: &Path, records: u64) -> anyhow::Result<()> {
     for (name, cache_bytes, places) in [
         ("records", CACHE_BYTES, Place::Records),
+        ("records", CACHE_BYTES, Place::FreeFrames),
         ("records", SMALL_CACHE_BYTES, Place::SmallCache),
         ("bank", CACHE_BYTES, Place::Bank),
     ] {
@@ -112,10 +130,11 @@ pub(super) fn run(dir: &Path, records: u64) -> anyhow::Result<()> {
             .checkpoint_log_bytes(1 << 40)
             .durability(Durability::Volatile)
             .open(dir.join(name))?;
-        if places == Place::Records {
-            warm(&env, &[TABLE])?;
-        } else if places == Place::Bank {
-            warm(&env, &["accounts", "tellers", "branches"])?;
+        match places {
+            Place::Records => warm(&env, &[TABLE])?,
+            // These are more pages than the small cache has frames.
+            Place::FreeFrames | Place::SmallCache => warm_above(&env, records)?,
+            Place::Bank => warm(&env, &["accounts", "tellers", "branches"])?,
         }
         for row in ROWS.iter().filter(|row| row.place == places) {
             // Once before: what is made at the first use is not an operation's.
@@ -149,6 +168,14 @@ fn warm(env: &Environment, tables: &[&str]) -> Result<(), Error> {
         keys.iter().try_for_each(|key| table.get(key).map(drop))?;
     }
     txn.commit().map(drop)
+}
+
+/// Brings in the pages above the leaves, and one leaf of thirty.
+fn warm_above(env: &Environment, records: u64) -> Result<(), Error> {
+    inside(env, Isolation::Snapshot, |txn| {
+        let table = txn.bytes(TABLE)?;
+        (0..records).step_by(APART as usize).try_for_each(|no| table.get(no.to_be_bytes()).map(drop))
+    })
 }
 
 fn repeated(count: u64, mut once: impl FnMut() -> Result<(), Error>) -> Result<(), Error> {
@@ -214,6 +241,45 @@ fn gets_alone(
     })
 }
 
+/// Each of another leaf, which [`warm_above`] has left out.
+fn gets_that_read(env: &Environment, count: u64, all: u64) -> Result<(), Error> {
+    let table = env.table(TABLE)?;
+    // Those of the second call are others than those of the first.
+    let mut no = if count > 10 { 10 } else { 0 };
+    let (reads, evictions) = moved(env, || {
+        repeated(count, || {
+            let txn = env.begin()?;
+            let key = (no * APART + APART / 2) % all;
+            no += 1;
+            found(table.get(&txn, key.to_be_bytes())?.is_some())?;
+            txn.commit().map(drop)
+        })
+    })?;
+    let is_so = evictions == 0 && (all < MANY || is_near(reads, count));
+    expect(is_so, || format!("each get reads its page and evicts none, but {reads} read and {evictions} were evicted"))
+}
+
+/// Each reads a page, and evicts another one for it: the page of counts says so.
+fn evicting(env: &Environment, count: u64, all: u64, work: impl FnOnce() -> Result<(), Error>) -> Result<(), Error> {
+    let (reads, evictions) = moved(env, work)?;
+    // The first call fills the cache, and a small table is in it.
+    let is_so = count <= 10 || all < MANY || is_near(reads, count) && is_near(evictions, count);
+    expect(is_so, || format!("{count} read a page each and evict one, but {reads} were read and {evictions} evicted"))
+}
+
+/// A page above the leaves may have to be read, too, and a leaf may be there.
+fn is_near(moved: u64, count: u64) -> bool {
+    moved.abs_diff(count) * 20 <= count
+}
+
+/// Pages that are read and evicted meanwhile.
+fn moved(env: &Environment, work: impl FnOnce() -> Result<(), Error>) -> Result<(u64, u64), Error> {
+    let before = env.stat()?;
+    work()?;
+    let after = env.stat()?;
+    Ok((after.page_read_count - before.page_read_count, after.eviction_count - before.eviction_count))
+}
+
 fn gets(env: &Environment, count: u64, all: u64, isolation: Isolation) -> Result<(), Error> {
     let mut random = random();
     inside(env, isolation, |txn| {
@@ -227,12 +293,15 @@ fn scan(env: &Environment, count: u64, isolation: Isolation) -> Result<(), Error
         let table = txn.bytes(TABLE)?;
         counted_work(&mut || {
             let mut left = count;
-            table.range(..)?.for_each_ref(|key, value| {
-                std::hint::black_box(key.len() + value.len());
-                left -= 1;
-                left > 0
-            })?;
-            found(left == 0)
+            // Once, unless the table is small.
+            while left > 0 {
+                table.range(..)?.for_each_ref(|key, value| {
+                    std::hint::black_box(key.len() + value.len());
+                    left -= 1;
+                    left > 0
+                })?;
+            }
+            Ok(())
         })
     })
 }
@@ -303,6 +372,28 @@ fn inserts(env: &Environment, count: u64, name: &str, number: fn(u64, &mut Rando
     })
 }
 
+/// Into leaves that a load has filled, each into another one.
+fn inserts_that_split(env: &Environment, count: u64, _: u64) -> Result<(), Error> {
+    let name = format!("split {count}");
+    inside(env, Isolation::Serializable, |txn| {
+        let records = (0..(count + 1) * LEAF_APART).map(|no| ((2 * no).to_be_bytes(), [b'.'; 100]));
+        txn.create_table(&name)?.load_sorted(records).map(drop)
+    })?;
+    inside(env, Isolation::Serializable, |txn| {
+        let table = txn.bytes(&name)?;
+        let before = env.stat()?.allocated_page_count;
+        let mut no = 0;
+        repeated(count, || {
+            no += 1;
+            table.put((2 * no * LEAF_APART + 1).to_be_bytes(), [b'.'; FITS_NO_FULL_LEAF])
+        })?;
+        let made = env.stat()?.allocated_page_count - before;
+        // The leaves, and few of the pages above them.
+        let is_so = (count..=count + count / 20 + 2).contains(&made);
+        expect(is_so, || format!("each insert splits a leaf, but {made} pages were made"))
+    })
+}
+
 const INDEX: &str = "by number";
 
 fn indexed(count: u64) -> String {
@@ -368,6 +459,11 @@ fn bank(env: &Environment, count: u64, all: u64, is_read_only: bool) -> Result<(
         }
         tpcb::transfer_in(env, &tables, scale.key, history_key(0, no), &transfer).map(drop)
     })
+}
+
+/// An operation that is not what its row says would be a false count.
+fn expect(is_so: bool, what: impl FnOnce() -> String) -> Result<(), Error> {
+    if is_so { Ok(()) } else { Err(Error::Corrupt { what: what() }) }
 }
 
 fn found(is_there: bool) -> Result<(), Error> {
