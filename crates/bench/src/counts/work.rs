@@ -14,6 +14,9 @@ use crate::tpcb::{self, KeyKind, Scale, Transfer, history_key};
 const CACHE_BYTES: u64 = 1 << 30;
 /// Cache of the one whose pages do not: about a thirtieth of 1,000,000 records.
 const SMALL_CACHE_BYTES: u64 = 4 << 20;
+/// The log of a row fits into half of it. A thread that found it full would do the flusher's work, or not, as the
+/// machine has time for the flusher.
+const LOG_BUFFER_BYTES: u64 = 256 << 20;
 /// Of so many records in a row, those above their leaves are few pages.
 const APART: u64 = 1_000;
 /// More records than a leaf has: of so many in a row, the first ones are in different leaves.
@@ -128,6 +131,7 @@ pub(super) fn run(dir: &Path, records: u64) -> anyhow::Result<()> {
             .create(false)
             .cache_bytes(cache_bytes)
             .checkpoint_log_bytes(1 << 40)
+            .log_buffer_bytes(LOG_BUFFER_BYTES)
             .durability(Durability::Volatile)
             .open(dir.join(name))?;
         match places {
