@@ -2,7 +2,7 @@
 //! loom_put_off`.
 //!
 //! Entries, latches and what is put off are the cache's own. A copy in small are `Cache::load_into` and the eviction,
-//! since a cache needs a region and a disk, and the list of changes, which is recovery's: its accesses are as there.
+//! since a cache needs a region and a disk. So is the list of changes, which is recovery's: its accesses are as there.
 //!
 //! A page is two words at home and in its frame. Its change raises both from 1 to 2.
 

@@ -5,7 +5,7 @@
 //! neither records nor the device.
 //!
 //! R1. Room in the segments is taken before room in the buffer, and given back after it. So what is claimed and what is
-//!     reserved never exceed `committed` together, except by a rollback's claim, which uses what it has reserved itself.
+//!     reserved never exceed `committed` together, except by a rollback's claim, which uses what it has reserved.
 //! R2. A thread that gives room back looks afterwards who sleeps for room. A thread that sleeps has said so before it
 //!     looked for room. So one of them sees the other.
 //! R3. A thread that keeps the rest of a claim signals nothing, although it has appended a record that can be flushed.
@@ -59,8 +59,8 @@ fn order() {
 }
 
 impl Room<'_> {
-    /// Claims, if `beside` bytes are free as well; an ordinary claim reserves `undo_bytes` with it. Returns what is left
-    /// of the buffer. Calls `runs_low` if the segments that are ready will soon be full.
+    /// Claims, if `beside` bytes are free as well; an ordinary claim reserves `undo_bytes` with it. Returns what is
+    /// left of the buffer. Calls `runs_low` if the segments that are ready will soon be full.
     #[inline]
     pub fn try_claim(
         &self,
@@ -180,9 +180,9 @@ impl Room<'_> {
         self.claim_head.load(SeqCst) + bytes <= self.zeroed_limit.load(SeqCst)
     }
 
-    /// Whether a thread that wants `bytes` of the buffer, and has said that it sleeps, may sleep now. The end of a flush
-    /// signals, and so does a thread that gives something back, after its records were published. `has_to_flush`: there
-    /// is something that it could flush itself. `is_flushing`: somebody else does.
+    /// Whether a thread that wants `bytes` of the buffer, and has said that it sleeps, may sleep now. The end of a
+    /// flush signals, and so does a thread that gives something back, after its records were published. `has_to_flush`:
+    /// there is something that it could flush itself. `is_flushing`: somebody else does.
     pub fn look(&self, bytes: u64, has_to_flush: bool, is_flushing: bool) -> Look {
         if self.has_room(bytes) || has_to_flush {
             return Look::Again;

@@ -1,8 +1,8 @@
 //! Ids of transactions: one counter, and what slots have taken of it in blocks (T5 and T6 in `table.rs`).
 //!
 //! The counter changes by addition only, so no id is taken from it twice. The words of a slot are changed by the
-//! transaction that has the slot, and go from one to the next with it. An id is in a record of the log only after it was
-//! taken. So whoever has read the log's tail reads a counter above the ids of all records below that.
+//! transaction that has the slot, and go from one to the next with it. An id is in a record of the log only after it
+//! was taken. So whoever has read the log's tail reads a counter above the ids of all records below that.
 //!
 //! Modelled under loom (`loom_ids.rs`).
 

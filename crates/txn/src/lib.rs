@@ -8,8 +8,8 @@
 //!
 //! Begin reading at [`Txn::update`], then `commit.rs` and `rollback.rs`.
 //!
-//! Under loom, only the models are compiled: the registry of snapshots, images that are written over, how many slots of
-//! transactions are in use, their ids, and whether they may begin.
+//! Under loom, only what is modelled is compiled: the registry of snapshots, and images that are written over. Of
+//! transactions, it is how many slots are in use, their ids, and whether they may begin.
 #![forbid(unsafe_code)]
 
 #[cfg(any(not(loom), test))]

@@ -307,18 +307,19 @@ fn loom_nobody_takes_away_what_an_open_snapshot_asks_for() {
     model.preemption_bound = Some(2);
     model.check(|| {
         let kept = Kept::new();
-        let [keeper, first, second] = [&kept, &kept, &kept].map(Arc::clone);
+        let [keeper, first, looks] = [&kept, &kept, &kept].map(Arc::clone);
         let keeping = thread::spawn(move || (0..IMAGES).for_each(|_| keeper.keep()));
         let first = thread::spawn(move || {
             if first.open().is_some() {
                 close(&first.world.slot);
             }
         });
-        let second = thread::spawn(move || second.open());
-        let low = lowest_position(|| kept.head.load(SeqCst), || kept.world.used());
+        let looking = thread::spawn(move || lowest_position(|| looks.head.load(SeqCst), || looks.world.used()));
+        let opened = kept.open();
         keeping.join().unwrap();
         first.join().unwrap();
-        if let Some(opened) = second.join().unwrap() {
+        let low = looking.join().unwrap();
+        if let Some(opened) = opened {
             kept.check_unneeded(&opened, opened.position, "its own position"); // K3
             kept.check_unneeded(&opened, low, "the lowest position");
         }
