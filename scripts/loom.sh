@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The loom models, bounded: every crate that has a file loom_*.rs, built with --cfg loom into a target folder of its own.
 # Then the bugs planted for them (features planted-* of such a crate): with each, some model must fail.
+# With arguments: of these crates only, as in `scripts/loom.sh log txn`.
 # LOOM_PREEMPTIONS bounds the search (2 by default; 3 takes minutes).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export RUSTFLAGS="--cfg loom" LOOM_MAX_PREEMPTIONS="${LOOM_PREEMPTIONS:-2}"
-crates=$(find crates -name 'loom_*.rs' | cut -d/ -f2 | sort -u)
+crates=${*:-$(find crates -name 'loom_*.rs' | cut -d/ -f2 | sort -u)}
 [ -n "$crates" ] || { echo "no crate has a file loom_*.rs" >&2; exit 1; }
 target_dir=${CARGO_TARGET_DIR:-target}/loom
 # The models themselves take seconds: what counts is how long they take to build.

@@ -49,6 +49,8 @@ mod guard;
 mod loom_dirt;
 #[cfg(all(loom, test))]
 mod loom_entry;
+#[cfg(all(loom, test))]
+mod loom_put_off;
 #[cfg(not(loom))]
 mod miss;
 #[cfg(not(loom))]
@@ -57,6 +59,8 @@ mod pending;
 mod pool;
 #[cfg(not(loom))]
 mod populate;
+#[cfg(any(not(loom), test))]
+mod put_off;
 #[cfg(not(loom))]
 mod read_ahead;
 #[cfg(not(loom))]

@@ -10,18 +10,16 @@
 //!
 //! A hit costs nothing of this, and a miss one look at a word that is hardly ever written.
 //!
-//! This file does not know what a change is.
+//! Modelled under loom (`loom_put_off.rs`). This file does not know what a change is.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_page::PageId;
-use ledgerstone_region::{RwLock, sync};
 
 use crate::cache::Cache;
 use crate::error::BufferError;
 use crate::guard::ExclusivePage;
+use crate::put_off::PutOff;
 
 /// Has changes that pages in the data file may lack.
 pub trait PendingRedo: Send + Sync {
@@ -60,30 +58,17 @@ pub enum NeedsOld {
 const LOOK_NS: u64 = 100_000_000;
 
 /// What is pending for the pages of a cache.
-pub(crate) struct Pending {
-    /// 1 while something is. Written under the lock of `redo`. Relaxed does for a miss. A page that had something
-    /// pending was latched by whoever repeated it, and the latch orders that.
-    is_there: AtomicU32,
-    redo: RwLock<Option<Arc<dyn PendingRedo>>>,
-}
+pub(crate) struct Pending(PutOff<dyn PendingRedo>);
 
 impl Pending {
     pub(crate) fn none() -> Pending {
-        Pending { is_there: AtomicU32::new(0), redo: RwLock::new(None) }
+        Pending(PutOff::nothing())
     }
 
-    /// What is pending for a page.
+    /// What is pending for a page that the caller has latched exclusively.
     #[inline]
     pub(crate) fn of(&self, page: PageId) -> Option<PendingPage> {
-        if self.is_there.load(Relaxed) == 0 {
-            return None;
-        }
-        self.look(page)
-    }
-
-    #[cold]
-    fn look(&self, page: PageId) -> Option<PendingPage> {
-        let redo = self.redo.read().clone()?;
+        let redo = self.0.get()?;
         let changes = redo.of(page)?;
         Some(PendingPage { redo, changes })
     }
@@ -119,31 +104,23 @@ impl PendingPage {
 impl Cache {
     /// From now on, pages that come in get these changes first. To be called before any page is in memory.
     pub fn set_pending(&self, redo: Arc<dyn PendingRedo>) {
-        let mut place = self.pending.redo.write();
-        *place = Some(redo);
-        self.pending.is_there.store(1, SeqCst);
+        self.pending.0.set(redo);
     }
 
     /// Nothing is pending any more.
     pub fn clear_pending(&self) {
-        let mut place = self.pending.redo.write();
-        *place = None;
-        self.pending.is_there.store(0, SeqCst);
-        drop(place);
-        sync::futex_wake(&self.pending.is_there, u32::MAX);
+        self.pending.0.clear();
     }
 
     /// Whether pages in the data file may lack changes that are pending.
     #[must_use]
     pub fn has_pending(&self) -> bool {
-        self.pending.is_there.load(SeqCst) != 0
+        self.pending.0.is_there()
     }
 
     /// Waits for that long at most, or until nothing is pending.
     pub fn wait_redone_within(&self, ns: u64) {
-        if self.has_pending() {
-            sync::futex_wait(&self.pending.is_there, 1, Some(ns));
-        }
+        self.pending.0.wait_within(ns);
     }
 
     /// Waits until nothing is pending (P2). Hold no latch of a page.

@@ -20,13 +20,14 @@
 //!     before a lock wait.
 //! C5. Between its calls a transaction may keep a claim of [`Log::kept_claim_bytes`], so that it need not claim for
 //!     each small record. As many transactions as there may be keep at most a sixteenth of the buffer, and the
-//!     largest claim is for that much less. So no claim waits for what is kept, however long its holder does nothing.
+//!     largest claim is for that much less. So no claim waits for what is kept, however long its holder does nothing
+//!     (R3 in `room.rs`).
 //! C6. A few may keep more, also between transactions: [`Log::long_kept_bytes`] of the buffer, and
 //!     [`LONG_KEPT_UNDO_BYTES`] of what is reserved for rollbacks. All of these together are a thirty-second of the
 //!     buffer and an eighth of a segment, and the largest claim is for that much less again. So a thread that commits
 //!     one small transaction after the other seldom writes the words of the claims, and nobody waits for what it keeps.
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
@@ -39,6 +40,7 @@ use crate::line::{Line, Look};
 use crate::log::Log;
 use crate::record::{Encoded, LSN_END, LSN_LIMIT, NewRecord};
 use crate::ring;
+use crate::room::{Purpose, Refused, Room};
 use crate::segment::NoSegment;
 
 /// Room in the log that belongs to its holder until it is appended to or given back with [`Log::give_back`].
@@ -55,24 +57,6 @@ impl Claim {
         self.left
     }
 }
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    Ordinary,
-    Undo,
-    Upkeep,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refused {
-    /// The buffer is full until something is flushed or given back.
-    Buffer,
-    /// The segments are full.
-    Segments,
-}
-
-/// What is claimed and not durable yet is looked at again after so long.
-const CLAIMED_LOOK_NS: u64 = 1_000_000;
 
 impl Log {
     /// Claims room in the buffer and in the segments for records of `bytes` in sum, see [`NewRecord::len_bytes`]. Claim
@@ -121,21 +105,12 @@ impl Log {
     /// more.
     #[must_use = "who may keep more has to say when it ends"]
     pub fn may_keep_more(&self) -> bool {
-        let keepers = &self.state.long_keepers;
-        let mut count = keepers.load(Relaxed);
-        while count < self.long_keeper_count {
-            match keepers.compare_exchange_weak(count, count + 1, SeqCst, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
-            }
-        }
-        false
+        self.room().may_keep_more(self.long_keeper_count)
     }
 
     /// See [`Log::may_keep_more`].
     pub fn end_keeping_more(&self) {
-        let count = self.state.long_keepers.fetch_sub(1, SeqCst);
-        debug_assert!(count > 0, "nobody keeps more");
+        self.room().end_keeping_more();
     }
 
     /// As [`Log::claim`], for a rollback. It is refused only if even the space reserved for rollbacks would not do.
@@ -173,15 +148,7 @@ impl Log {
     /// Gives back what is left of a claim, and what [`Log::reserve_undo`] reserved.
     #[inline]
     pub fn give_back_all(&self, claim: Claim, undo_bytes: u64) {
-        if claim.left > 0 {
-            let head = self.state.claim_head.fetch_sub(claim.left, SeqCst);
-            debug_assert!(head >= claim.left, "{} given back of {head}", claim.left);
-        }
-        if claim.left + undo_bytes > 0 {
-            self.release_undo(claim.left + undo_bytes);
-        }
-        // After the above in the one order: either we see the sleeper, or it saw what we gave back.
-        if self.state.head_wants.load(SeqCst) != 0 || self.state.undo_sleepers.load(SeqCst) != 0 {
+        if self.room().give_back(claim.left, undo_bytes) {
             self.signal_given_back();
         }
     }
@@ -193,7 +160,8 @@ impl Log {
     /// [`LogError::NoSpace`] (nothing has changed), [`LogError::Failed`].
     pub fn reserve_undo(&self, bytes: u64) -> Result<(), LogError> {
         self.check_failed()?;
-        while !self.try_commit(bytes, 0, self.margin_bytes()) {
+        let room = self.room();
+        while !room.try_commit(bytes, 0, room.margin_bytes(), || self.wake_flusher_to_prepare()) {
             self.prepare_for(bytes, Purpose::Ordinary)?;
         }
         Ok(())
@@ -208,8 +176,7 @@ impl Log {
     /// Releases what [`Log::reserve_undo`] reserved.
     #[inline]
     pub fn release_undo(&self, bytes: u64) {
-        let committed = self.state.committed.fetch_sub(bytes, SeqCst);
-        assert!(committed >= bytes, "{bytes} bytes of undo released of {committed}");
+        self.room().release(bytes);
     }
 
     /// Appends a record within `claim` and returns its LSN. Never waits, makes no system call, allocates nothing.
@@ -244,42 +211,11 @@ impl Log {
     /// Claims, if `beside` bytes are free as well; an ordinary claim reserves `undo_bytes` with it.
     #[inline]
     fn try_claim(&self, bytes: u64, undo_bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
-        let state = &*self.state;
-        let is_committed = match purpose {
-            Purpose::Ordinary => self.try_commit(bytes + undo_bytes, beside, self.margin_bytes()),
-            Purpose::Upkeep => self.try_commit(bytes, beside, self.restart_bytes()),
-            Purpose::Undo => true, // Reserved.
-        };
-        if !is_committed {
-            return Err(Refused::Segments);
+        let left = self.room().try_claim(bytes, undo_bytes, beside, purpose, || self.wake_flusher_to_prepare())?;
+        if left < self.ring.len() as u64 * 3 {
+            self.flush_ahead();
         }
-        // Acquire: the buffer up to the limit is zero (B1).
-        let limit = state.zeroed_limit.load(Acquire);
-        let mut head = state.claim_head.load(Relaxed);
-        let refused = loop {
-            if head + bytes + beside > limit {
-                break Refused::Buffer;
-            }
-            if purpose == Purpose::Undo && head + bytes > state.prepared_end.load(Acquire) {
-                break Refused::Segments;
-            }
-            match state.claim_head.compare_exchange_weak(head, head + bytes, SeqCst, Relaxed) {
-                Ok(_) => {
-                    if purpose == Purpose::Undo {
-                        state.committed.fetch_add(bytes, SeqCst);
-                    }
-                    if limit - (head + bytes) < self.ring.len() as u64 * 3 {
-                        self.flush_ahead();
-                    }
-                    return Ok(());
-                }
-                Err(now) => head = now,
-            }
-        };
-        if purpose != Purpose::Undo {
-            state.committed.fetch_sub(bytes + undo_bytes, SeqCst);
-        }
-        Err(refused)
+        Ok(())
     }
 
     /// Called when a quarter of what may be appended has been appended. It has the flusher make that durable, unless
@@ -294,77 +230,21 @@ impl Log {
         }
     }
 
-    /// Takes room in the segments that are ready (C2), if `beside` bytes and the margin are free there as well.
-    #[inline]
-    fn try_commit(&self, bytes: u64, beside: u64, margin: u64) -> bool {
-        let state = &*self.state;
-        let limit = state.prepared_end.load(Acquire) - margin;
-        let mut committed = state.committed.load(Relaxed);
-        loop {
-            if committed + bytes + beside > limit {
-                return false;
-            }
-            match state.committed.compare_exchange_weak(committed, committed + bytes, SeqCst, Relaxed) {
-                Ok(_) => {
-                    if committed + self.segments.segment_bytes() / 2 > limit {
-                        self.wake_flusher_to_prepare();
-                    }
-                    return true;
-                }
-                Err(now) => committed = now,
-            }
-        }
-    }
-
-    /// What ordinary claims leave for a checkpoint.
-    #[inline]
-    fn margin_bytes(&self) -> u64 {
-        (self.segments.segment_bytes() / 8).min(64 << 10)
-    }
-
-    /// What upkeep leaves for restarts, each of which begins an incarnation.
-    fn restart_bytes(&self) -> u64 {
-        self.margin_bytes() / 4
-    }
-
     /// Stands in line for an ordinary claim.
     #[cold]
     fn claim_in_line(&self, bytes: u64) -> Result<Claim, LogError> {
         self.state.claim_wait_count.fetch_add(1, Relaxed);
-        let line = self.line();
-        let ticket = line.join();
-        line.await_turn(ticket, bytes, || self.is_failed());
-        let result = loop {
-            match self.try_claim_slow(bytes, Purpose::Ordinary) {
-                Ok(true) => break Ok(Claim { left: bytes }),
-                Ok(false) => line.sleep_as_head(ticket, bytes, || self.look_for_room(bytes)),
-                Err(error) => break Err(error),
-            }
-        };
-        line.leave();
-        result
+        let try_claim = || self.try_claim_slow(bytes, Purpose::Ordinary);
+        self.line().stand(bytes, || self.is_failed(), try_claim, || self.look_for_room(bytes))?;
+        Ok(Claim { left: bytes })
     }
 
     /// Waits for a claim that passes the line.
     #[cold]
     fn claim_beside_line(&self, bytes: u64, purpose: Purpose) -> Result<Claim, LogError> {
-        let state = &*self.state;
-        state.claim_wait_count.fetch_add(1, Relaxed);
-        state.undo_sleepers.fetch_add(1, SeqCst);
-        let result = loop {
-            let seen = state.undo_word.load(SeqCst);
-            match self.try_claim_slow(bytes, purpose) {
-                Ok(true) => break Ok(Claim { left: bytes }),
-                Ok(false) => {
-                    if let Look::Sleep(timeout_ns) = self.look_for_room(bytes) {
-                        sync::futex_wait(&state.undo_word, seen, timeout_ns);
-                    }
-                }
-                Err(error) => break Err(error),
-            }
-        };
-        state.undo_sleepers.fetch_sub(1, SeqCst);
-        result
+        self.state.claim_wait_count.fetch_add(1, Relaxed);
+        self.room().wait_beside(|| self.try_claim_slow(bytes, purpose), || self.look_for_room(bytes))?;
+        Ok(Claim { left: bytes })
     }
 
     /// Claims, and makes the room for it where it can: segments, and a flush. `false`: only others can make room now.
@@ -383,22 +263,30 @@ impl Log {
         }
     }
 
-    /// Whether a thread that wants `bytes` of the buffer may sleep now. The end of a flush signals, and so does a
-    /// thread that gives something back, after its records were published. A record that is appended within a claim, or
-    /// only reserved, signals nothing, and its thread may keep the rest (C5): what is claimed is looked at again.
+    /// Whether a thread that wants `bytes` of the buffer may sleep now ([`Room::look`]).
     fn look_for_room(&self, bytes: u64) -> Look {
-        if self.has_room(bytes) || self.has_to_flush() || self.is_failed() {
+        if self.is_failed() {
             return Look::Again;
         }
-        let state = &*self.state;
-        let is_idle = !FlushState(state.flush.load(SeqCst)).is_leading();
-        let is_claimed = is_idle && state.claim_head.load(SeqCst) > state.durable.load(SeqCst);
-        Look::Sleep(is_claimed.then_some(CLAIMED_LOOK_NS))
+        let is_flushing = FlushState(self.state.flush.load(SeqCst)).is_leading();
+        self.room().look(bytes, self.has_to_flush(), is_flushing)
     }
 
-    /// Whether the buffer has room for `bytes`.
-    fn has_room(&self, bytes: u64) -> bool {
-        self.state.claim_head.load(SeqCst) + bytes <= self.state.zeroed_limit.load(SeqCst)
+    #[inline]
+    fn room(&self) -> Room<'_> {
+        let state = &*self.state;
+        Room {
+            claim_head: &state.claim_head,
+            committed: &state.committed,
+            durable: &state.durable,
+            zeroed_limit: &state.zeroed_limit,
+            prepared_end: &state.prepared_end,
+            head_wants: &state.head_wants,
+            undo_sleepers: &state.undo_sleepers,
+            undo_word: &state.undo_word,
+            long_keepers: &state.long_keepers,
+            segment_bytes: self.segments.segment_bytes(),
+        }
     }
 
     fn line(&self) -> Line<'_> {
@@ -420,9 +308,9 @@ impl Log {
             self.check_failed()?;
             let prepared_end = state.prepared_end.load(SeqCst);
             let needed = match purpose {
-                Purpose::Ordinary => state.committed.load(SeqCst) + bytes + self.margin_bytes(),
+                Purpose::Ordinary => state.committed.load(SeqCst) + bytes + self.room().margin_bytes(),
                 Purpose::Undo => state.claim_head.load(SeqCst) + bytes,
-                Purpose::Upkeep => state.committed.load(SeqCst) + bytes + self.restart_bytes(),
+                Purpose::Upkeep => state.committed.load(SeqCst) + bytes + self.room().restart_bytes(),
             };
             if needed <= prepared_end {
                 return Ok(());
@@ -448,7 +336,7 @@ impl Log {
     pub(crate) fn wants_segment(&self) -> bool {
         let prepared_end = self.state.prepared_end.load(SeqCst);
         let segment_bytes = self.segments.segment_bytes();
-        self.state.committed.load(SeqCst) + segment_bytes / 2 > prepared_end - self.margin_bytes()
+        self.state.committed.load(SeqCst) + segment_bytes / 2 > prepared_end - self.room().margin_bytes()
             && prepared_end + segment_bytes <= LSN_LIMIT.0
     }
 
@@ -471,27 +359,20 @@ impl Log {
     /// After a flush: wakes the head of the line, which leads the next flush if it has no room yet, and rollbacks.
     pub(crate) fn signal_flushed(&self) {
         self.line().wake_head(|_| true);
-        self.wake_undo_sleepers();
+        self.room().wake_beside();
     }
 
     /// After a claim was given back. The head of the line sleeps on unless it can do something now.
     #[cold]
     fn signal_given_back(&self) {
-        self.line().wake_head(|bytes| self.has_room(bytes) || self.has_to_flush());
-        self.wake_undo_sleepers();
+        self.line().wake_head(|bytes| self.room().has_room(bytes) || self.has_to_flush());
+        self.room().wake_beside();
     }
 
     /// After a failure.
     pub(crate) fn wake_claimers(&self) {
         self.line().wake_all();
-        self.wake_undo_sleepers();
-    }
-
-    fn wake_undo_sleepers(&self) {
-        if self.state.undo_sleepers.load(SeqCst) > 0 {
-            self.state.undo_word.fetch_add(1, SeqCst);
-            sync::futex_wake(&self.state.undo_word, u32::MAX);
-        }
+        self.room().wake_beside();
     }
 }
 

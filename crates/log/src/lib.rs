@@ -10,7 +10,7 @@
 //! ```
 //! - [`record`] and [`seal`] define the bytes of a record. [`control`] defines those of the control file.
 //! - `ring` and `append` put records into the buffer. `flush`, `meeting` and [`group_commit`] bring them to the device.
-//!   `line` is where threads wait for room.
+//!   `room` counts the room for them, and `line` is where threads wait for it.
 //! - `segment` makes and recycles files. `read` and [`scan`] read them. `reader` is a cursor that goes both ways and
 //!   waits, `pins` keep what it has yet to read, and `probe` finds a beginning anywhere.
 //!
@@ -53,6 +53,8 @@ mod line;
 mod log;
 #[cfg(all(loom, test))]
 mod loom_log;
+#[cfg(all(loom, test))]
+mod loom_room;
 mod meeting;
 #[cfg(not(loom))]
 mod pins;
@@ -68,6 +70,7 @@ mod read;
 mod reader;
 pub mod record;
 mod ring;
+mod room;
 #[cfg(not(loom))]
 pub mod scan;
 pub mod seal;

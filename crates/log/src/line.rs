@@ -43,6 +43,29 @@ pub(crate) enum Look {
 }
 
 impl Line<'_> {
+    /// Stands in line for `bytes` until it has them. As the head it calls `try_claim`, which says whether it has them
+    /// by now, and `look`, which says whether it may sleep. `is_over` as in [`Line::await_turn`].
+    #[cold]
+    pub fn stand<E>(
+        &self,
+        bytes: u64,
+        is_over: impl Fn() -> bool,
+        try_claim: impl Fn() -> Result<bool, E>,
+        look: impl Fn() -> Look,
+    ) -> Result<(), E> {
+        let ticket = self.join();
+        self.await_turn(ticket, bytes, is_over);
+        let result = loop {
+            match try_claim() {
+                Ok(true) => break Ok(()),
+                Ok(false) => self.sleep_as_head(ticket, bytes, &look),
+                Err(error) => break Err(error),
+            }
+        };
+        self.leave();
+        result
+    }
+
     /// Joins the line; returns the ticket.
     pub fn join(&self) -> u32 {
         let ticket = self.next.fetch_add(1, SeqCst);

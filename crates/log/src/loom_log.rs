@@ -186,14 +186,10 @@ impl Room {
         if self.try_claim(bytes, self.wanted.load(SeqCst)) {
             return;
         }
-        let line = self.line();
-        let ticket = line.join();
-        line.await_turn(ticket, bytes, || self.is_failed());
-        while !self.is_failed() && !self.try_claim(bytes, 0) {
-            let look = || if self.has_room(bytes) || self.is_failed() { Look::Again } else { Look::Sleep(None) };
-            line.sleep_as_head(ticket, bytes, look);
-        }
-        line.leave();
+        let try_claim = || if self.is_failed() { Err(()) } else { Ok(self.try_claim(bytes, 0)) };
+        let look = || if self.has_room(bytes) || self.is_failed() { Look::Again } else { Look::Sleep(None) };
+        // Refused after a failure only.
+        let _ = self.line().stand(bytes, || self.is_failed(), try_claim, look);
     }
 
     fn is_failed(&self) -> bool {

@@ -36,13 +36,15 @@ mod loom_common;
 mod loom_latch;
 #[cfg(all(loom, test))]
 mod loom_mutex;
+#[cfg(all(loom, test))]
+mod loom_own_cell;
 #[cfg(not(loom))]
 mod map;
 mod mutex;
 #[cfg(not(loom))]
 mod offset;
 mod ordered;
-#[cfg(not(loom))]
+#[cfg(any(not(loom), test))]
 mod own_cell;
 mod page_buf;
 mod per_slot;

@@ -4,12 +4,22 @@
 //!     thread has a slot at a time. The next one to get the slot acquires what the one before has released with it, and
 //!     so sees what that one put.
 //! O2. A value is taken out and put in, and never lent. So no reference to it is there while another call replaces it.
+//!
+//! Modelled under loom (`loom_own_cell.rs`).
 
-use std::cell::UnsafeCell;
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{SlotNo, SlotTable};
+use crate::SlotNo;
+#[cfg(not(loom))]
+use crate::SlotTable;
+#[cfg(loom)]
+use crate::loom_own_cell::SlotTable;
+
+#[cfg(loom)]
+type Place<T> = loom::cell::UnsafeCell<T>;
+#[cfg(not(loom))]
+type Place<T> = std::cell::UnsafeCell<T>;
 
 /// Keeps a value for whichever thread has a slot. For what one thread uses again and again, and what may as well be
 /// made anew.
@@ -17,7 +27,7 @@ use crate::{SlotNo, SlotTable};
 pub struct OwnCell<T> {
     slots: Arc<SlotTable>,
     slot: SlotNo,
-    value: UnsafeCell<Option<T>>,
+    value: Place<Option<T>>,
 }
 
 // SAFETY: only the thread in the slot reaches the value, and what one puts the next may take: it goes from thread to
@@ -26,14 +36,33 @@ unsafe impl<T: Send> Sync for OwnCell<T> {}
 
 impl<T> OwnCell<T> {
     /// Empty, for the threads in `slot`.
+    #[cfg(not(loom))]
     #[must_use]
     pub const fn new(slots: Arc<SlotTable>, slot: SlotNo) -> OwnCell<T> {
-        OwnCell { slots, slot, value: UnsafeCell::new(None) }
+        OwnCell { slots, slot, value: Place::new(None) }
+    }
+
+    /// The same; nothing of loom's is made at compile time.
+    #[cfg(loom)]
+    pub fn new(slots: Arc<SlotTable>, slot: SlotNo) -> OwnCell<T> {
+        OwnCell { slots, slot, value: Place::new(None) }
     }
 
     #[inline]
     fn is_own(&self) -> bool {
-        self.slots.at_hand() == Some(self.slot)
+        self.slots.at_hand() == Some(self.slot) || cfg!(all(loom, feature = "planted-cell-for-all"))
+    }
+
+    /// # Safety
+    /// This thread has the slot, and `f` calls nothing of this cell.
+    #[inline]
+    unsafe fn with<R>(&self, f: impl FnOnce(&mut Option<T>) -> R) -> R {
+        // SAFETY: no other thread comes here (O1), and no call of this thread is inside (O2).
+        #[cfg(not(loom))]
+        return f(unsafe { &mut *self.value.get() });
+        // SAFETY: loom panics if another thread is here.
+        #[cfg(loom)]
+        self.value.with_mut(|value| f(unsafe { &mut *value }))
     }
 
     /// Takes the value out. `None` if there is none, or if this thread is not in the slot.
@@ -42,8 +71,8 @@ impl<T> OwnCell<T> {
         if !self.is_own() {
             return None;
         }
-        // SAFETY: no other thread comes here (O1), and no call of this thread is inside (O2).
-        unsafe { (*self.value.get()).take() }
+        // SAFETY: it is ours, and nothing is called.
+        unsafe { self.with(Option::take) }
     }
 
     /// Puts a value in, and gives back what is not kept: the one before, or this one if the thread is not in the slot.
@@ -53,7 +82,7 @@ impl<T> OwnCell<T> {
             return Some(value);
         }
         // SAFETY: as in `take`. What is replaced is dropped by the caller, outside of here.
-        unsafe { (*self.value.get()).replace(value) }
+        unsafe { self.with(|place| place.replace(value)) }
     }
 }
 
@@ -63,7 +92,7 @@ impl<T> fmt::Debug for OwnCell<T> {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use crate::Region;

@@ -16,9 +16,11 @@
 //!     difference is no smaller than the number of open transactions.
 //!
 //! While no thread decides, a transaction that begins writes nothing here.
+//!
+//! Modelled under loom (`loom_begins.rs`), which knows no sequentially consistent accesses: there, a fence stands for
+//! each (`order`).
 
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
-
+use ledgerstone_region::atomic::{AtomicU32, Ordering::SeqCst};
 use ledgerstone_region::sync;
 
 /// Transactions may begin.
@@ -39,11 +41,21 @@ pub(crate) struct Begins {
     waiting: AtomicU32,
 }
 
+/// Puts what is before and what is after into the one order that everybody sees.
+#[inline(always)]
+fn order() {
+    #[cfg(loom)]
+    ledgerstone_region::atomic::fence(SeqCst);
+}
+
 impl Begins {
     /// Says whether a transaction that has its slot may begin, and waits while another thread decides. `is_users`: it
     /// is counted among the users of a handle.
     #[inline]
     pub(crate) fn may_begin(&self, is_users: bool) -> bool {
+        if !cfg!(feature = "planted-begin-unordered") {
+            order(); // E1
+        }
         self.state.load(SeqCst) == OPEN || !self.have_ended(u32::from(is_users))
     }
 
@@ -61,8 +73,13 @@ impl Begins {
                 }
             }
             sync::yield_point("begin: it is decided");
+            let is_open_before = cfg!(feature = "planted-taken-off-late") && self.state.load(SeqCst) == OPEN;
             self.waiting.fetch_sub(waits_as, SeqCst);
+            if is_open_before {
+                return false;
+            }
             sync::yield_point("begin: waits no longer");
+            order();
             match self.state.load(SeqCst) {
                 DECIDING => {} // E3
                 state => return state == ENDED,
@@ -79,13 +96,14 @@ impl Begins {
             }
         }
         sync::yield_point("begin: deciding");
+        order();
         let ends = may(self.waiting.load(SeqCst));
         self.state.store(if ends { ENDED } else { OPEN }, SeqCst);
         ends
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::AtomicBool;

@@ -8,11 +8,11 @@
 //!
 //! Begin reading at [`Txn::update`], then `commit.rs` and `rollback.rs`.
 //!
-//! Under loom, only three models are compiled: the registry of snapshots, images that are written over, and how many
-//! slots of transactions are in use.
+//! Under loom, only what is modelled is compiled: the registry of snapshots, and images that are written over. Of
+//! transactions, it is how many slots are in use, their ids, and whether they may begin.
 #![forbid(unsafe_code)]
 
-#[cfg(not(loom))]
+#[cfg(any(not(loom), test))]
 mod begins;
 #[cfg(not(loom))]
 mod chain;
@@ -22,10 +22,16 @@ mod commit;
 mod engine;
 #[cfg(not(loom))]
 mod error;
+#[cfg(any(not(loom), test))]
+mod ids;
 #[cfg(not(loom))]
 mod later;
 #[cfg(not(loom))]
 mod locks;
+#[cfg(all(loom, test))]
+mod loom_begins;
+#[cfg(all(loom, test))]
+mod loom_ids;
 #[cfg(all(loom, test))]
 mod loom_used;
 #[cfg(not(loom))]

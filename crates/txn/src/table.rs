@@ -17,9 +17,9 @@
 //!     way round: an id that a former life has used may be found, and then looks like one that still runs.
 //! T5. An id is used once. Ids come from one counter, which only rises and stands in every checkpoint. A slot that
 //!     begins transaction after transaction takes ids from the counter in blocks, so that its threads do not write the
-//!     counter's line each time. What is left of a block belongs to the slot, and is used or lost.
+//!     counter's line each time (`ids.rs`). What is left of a block belongs to the slot, and is used or lost.
 //! T6. The ids say who is older, if only about: in a deadlock the youngest gives way. So a block is left when
-//!     [`LAG_MAX`] later ids are taken. And a slot whose transaction has had to wait for a lock takes its next ids
+//!     `LAG_MAX` later ids are taken. And a slot whose transaction has had to wait for a lock takes its next ids
 //!     singly, from the counter. So where transactions wait for each other, their order comes to be that of their
 //!     begins. The first conflict of a slot may still go by a block that was taken earlier. A transaction that is run
 //!     again keeps its age, so none gives way for ever.
@@ -32,6 +32,7 @@ use std::sync::atomic::{
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Handle, Region, RegionError, shared, sync};
 
+use crate::ids::OwnIds;
 use crate::{TxnError, used};
 
 shared! {
@@ -96,13 +97,11 @@ const OWN_FIRST: u32 = 4;
 /// The others are the last of all.
 const OWN_LAST: u32 = 12;
 
-/// Ids in a block (T5).
-const BLOCK_IDS: u64 = 32;
-/// So many transactions take their ids singly before their slot takes a block. Few slots are used so much, and where a
-/// few transactions are tried out by hand, the order is strict.
-const UNHINDERED_MIN: u64 = 64;
-/// Later ids that are taken until a block is left (T6). So many threads as this has blocks can have one each.
-const LAG_MAX: u64 = 64 * BLOCK_IDS;
+/// What a slot has of the ids.
+#[inline]
+fn own_ids(slot: &TxnSlot) -> OwnIds<'_> {
+    OwnIds { next: &slot.own_next, end: &slot.own_end, unhindered: &slot.unhindered }
+}
 
 /// The table of all running transactions.
 pub struct TxnTable {
@@ -204,7 +203,7 @@ impl TxnTable {
         }
         sync::yield_point("transactions: slot taken");
         used::count(&self.next_xid[which], u64::from(counted_no)); // T2
-        let xid = self.take_xid(slot);
+        let xid = own_ids(slot).take(&self.next_xid[0]); // T5, T6
         slot.xid.store(xid, Release);
         slot.last_lsn.store(0, Relaxed);
         slot.undo_next.store(0, Relaxed);
@@ -212,29 +211,9 @@ impl TxnTable {
         Some(Xid(xid))
     }
 
-    /// The id of the next transaction in this slot, which is the caller's (T5, T6).
-    #[inline]
-    fn take_xid(&self, slot: &TxnSlot) -> u64 {
-        let (own, end) = (slot.own_next.load(Relaxed), slot.own_end.load(Relaxed));
-        let is_left = own < end && self.next_xid[0].load(Relaxed) > end + LAG_MAX;
-        if own < end && !is_left {
-            slot.own_next.store(own + 1, Relaxed);
-            return own;
-        }
-        let unhindered = if is_left { 0 } else { slot.unhindered.load(Relaxed) };
-        let count = if unhindered < UNHINDERED_MIN { 1 } else { BLOCK_IDS };
-        let first = self.next_xid[0].fetch_add(count, Relaxed);
-        slot.own_next.store(first + 1, Relaxed);
-        slot.own_end.store(first + count, Relaxed);
-        slot.unhindered.store(unhindered + count, Relaxed);
-        first
-    }
-
     /// The transaction in this slot, which is the caller's, has to wait for a lock (T6).
     pub(crate) fn note_wait(&self, no: u32) {
-        let slot = self.slot(no);
-        slot.own_end.store(0, Relaxed);
-        slot.unhindered.store(0, Relaxed);
+        own_ids(self.slot(no)).leave_block();
     }
 
     /// Takes a free slot for a loser of recovery, which brings its own [`Xid`] and chain.
@@ -338,6 +317,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::ids::{BLOCK_IDS, LAG_MAX, UNHINDERED_MIN};
 
     fn table() -> TxnTable {
         let region = Region::anonymous(1 << 20).expect("a small region");

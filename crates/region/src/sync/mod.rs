@@ -24,7 +24,8 @@ mod thread;
 
 #[cfg(loom)]
 pub use modelled::{
-    ends_a_run, futex_wait, futex_wait_low, futex_wake, futex_wake_low, is_simulated, now_ns, spin, yield_point,
+    ends_a_run, futex_wait, futex_wait_low, futex_wake, futex_wake_low, is_simulated, now_ns, sleep_ns, spin,
+    yield_point,
 };
 #[cfg(not(loom))]
 pub use real_or_simulated::*;

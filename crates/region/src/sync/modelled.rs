@@ -61,6 +61,11 @@ pub fn spin(_round: u32) -> bool {
     false
 }
 
+/// Lets others come first.
+pub fn sleep_ns(_ns: u64) {
+    loom::thread::yield_now();
+}
+
 /// Nothing: loom decides at every access.
 pub fn yield_point(_what: &'static str) {}
 

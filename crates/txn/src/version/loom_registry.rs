@@ -12,7 +12,8 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::registry::{
-    NO_HORIZON, SnapshotSlot, close, is_none_open, lowest, oldest, order_close, take_snapshot, take_with_bound,
+    NO_HORIZON, SnapshotSlot, close, is_none_open, lowest, lowest_position, oldest, order_close, take_snapshot,
+    take_with_bound,
 };
 use crate::used::lower_below;
 
@@ -240,5 +241,87 @@ fn loom_what_is_looked_for_in_a_slot_is_the_last_snapshots_or_not_known() {
         let low = lowest(tail, world.used(), |slot| &slot.horizon);
         let lsn = reading.join().unwrap();
         assert!(low <= 10 || low <= lsn, "{low} is taken for settled, and a snapshot has 10 and is at {lsn}");
+    });
+}
+
+/// So many images are kept in a model.
+const IMAGES: usize = 2;
+
+/// Images of commits that are kept one behind the other, at positions from 1 on (K3 in `kept.rs`).
+struct Kept {
+    world: Arc<World>,
+    head: AtomicU64,
+    /// The commits, by position.
+    commits: [AtomicU64; IMAGES + 1],
+}
+
+/// An open snapshot and the position that it has taken.
+struct Opened {
+    lsn: u64,
+    position: u64,
+}
+
+impl Kept {
+    fn new() -> Arc<Kept> {
+        let commits = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
+        let world = World::new();
+        world.slots_used.store(0, SeqCst);
+        Arc::new(Kept { world, head: AtomicU64::new(1), commits })
+    }
+
+    /// Commits, and keeps an image.
+    fn keep(&self) {
+        let lsn = self.world.tail.fetch_add(1, SeqCst);
+        let position = self.head.load(SeqCst);
+        self.commits[position as usize].store(lsn, SeqCst);
+        self.head.store(position + 1, SeqCst);
+    }
+
+    /// As `VersionStore::open`, by one who finds the slot free.
+    fn open(&self) -> Option<Opened> {
+        let position = self.head.load(SeqCst);
+        let (world, slot) = (&self.world, &self.world.slot);
+        let bound = world.tail.load(SeqCst);
+        if !take_with_bound(slot, 0, &world.slots_used, bound) {
+            return None;
+        }
+        slot.position.store(position, Release);
+        let lsn = take_snapshot(slot, bound, || world.tail.load(SeqCst));
+        Some(Opened { lsn, position })
+    }
+
+    /// No image below `position` is asked for by this snapshot.
+    fn check_unneeded(&self, opened: &Opened, position: u64, what: &str) {
+        for at in 1..position {
+            let commit = self.commits[at as usize].load(SeqCst);
+            assert!(commit < opened.lsn, "{what} {position}: {commit} is kept at {at}, and not seen at {}", opened.lsn);
+        }
+    }
+}
+
+/// Two open snapshots in one slot, one after the other if they do not meet, while images come. What is said to be asked
+/// for by nobody, the last of them does not ask for, though the slot may have had another's position (Q5).
+#[test]
+fn loom_nobody_takes_away_what_an_open_snapshot_asks_for() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let kept = Kept::new();
+        let [keeper, first, looks] = [&kept, &kept, &kept].map(Arc::clone);
+        let keeping = thread::spawn(move || (0..IMAGES).for_each(|_| keeper.keep()));
+        let first = thread::spawn(move || {
+            if first.open().is_some() {
+                close(&first.world.slot);
+            }
+        });
+        let looking = thread::spawn(move || lowest_position(|| looks.head.load(SeqCst), || looks.world.used()));
+        let opened = kept.open();
+        keeping.join().unwrap();
+        first.join().unwrap();
+        let low = looking.join().unwrap();
+        if let Some(opened) = opened {
+            kept.check_unneeded(&opened, opened.position, "its own position"); // K3
+            kept.check_unneeded(&opened, low, "the lowest position");
+        }
     });
 }

@@ -24,9 +24,7 @@ impl VersionStore {
 
     /// No open snapshot asks for images that are kept below this position, and none that will be opened.
     pub(super) fn oldest_position(&self) -> u64 {
-        let head = self.kept_head();
-        // One that is being opened may have the position of the one before it in its slot (Q5 in `registry.rs`).
-        registry::lowest(head, self.used_snapshots().iter(), |slot| &slot.position)
+        registry::lowest_position(|| self.kept_head(), || self.used_snapshots().iter())
     }
 
     /// Snapshots that do not see the commit at `lsn` cannot be read any more.

@@ -33,7 +33,8 @@
 //!     first. If what it reads is older than a snapshot's 1, that takes its S after the look. Otherwise the look has
 //!     acquired 1, and with it the close before: it finds 0, or what that snapshot has stored, or what came later.
 //!     The position stays: it was the head before the slot was taken again, and so before S. That is all that K3 in
-//!     `kept.rs` asks of a position.
+//!     `kept.rs` asks of a position. The head itself is looked at before the slots, and before their number. So it was
+//!     the head before the S of every snapshot that this look does not find.
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
@@ -67,6 +68,7 @@ ledgerstone_region::shared! {
 pub(crate) struct SnapshotSlot {
     pub lsn: AtomicU64,
     pub horizon: AtomicU64,
+    pub position: AtomicU64,
 }
 
 /// In place of a horizon: above every LSN.
@@ -181,4 +183,18 @@ pub(super) fn lowest<'s>(
 ) -> u64 {
     order();
     slots.filter(|slot| slot.open_lsn().is_some()).map(|slot| word(slot).load(SeqCst)).fold(top, u64::min)
+}
+
+/// Where the images begin that open snapshots may ask for, and those that are opened later (Q5). What they are kept by
+/// is the head, and the slots that are in use, to be looked at in this order.
+pub(super) fn lowest_position<'s, S: Iterator<Item = &'s SnapshotSlot>>(
+    head: impl Fn() -> u64,
+    used: impl Fn() -> S,
+) -> u64 {
+    if cfg!(feature = "planted-head-too-late") {
+        let low = lowest(u64::MAX, used(), |slot| &slot.position);
+        return low.min(head());
+    }
+    let head = head();
+    lowest(head, used(), |slot| &slot.position)
 }
