@@ -284,6 +284,11 @@ mod tests {
         // What begins a life and goes on there leaves the rest to the scan.
         let [first, second] = checked(&log, life - 8);
         assert!(first.end < life && second.is_empty());
+        // So nothing that the life before has left behind it counts as checked.
+        let mut left = log[..(life - START) as usize].to_vec();
+        put(&mut left, RecordKind::User, 9, &seals[0]);
+        let [_, second] = checked(&left, life - 8);
+        assert!(second.is_empty(), "{second:?}");
         // So does what is wrong, wherever it is.
         for at in (0..log.len()).step_by(8) {
             log[at] ^= 1;

@@ -3,6 +3,7 @@
 
 mod kit;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::task::{Wake, Waker};
@@ -521,6 +522,17 @@ fn a_scan_with_a_reader_reads_the_same() {
             }
         }
     }
+    // A thread that dies leaves the rest to the scan. Some of these reads are the scan's own.
+    let mut died_count = 0;
+    for nth in (100..380).step_by(31) {
+        let faulty = FaultDisk::new(shared());
+        faulty.add(Fault::at(Call::Read, nth, Harm::Panic).on("log/"));
+        if let Ok(found) = catch_unwind(AssertUnwindSafe(|| read(Arc::new(faulty.clone())))) {
+            assert_eq!(found.unwrap(), expected, "panic of read {nth}");
+            died_count += faulty.hits();
+        }
+    }
+    assert!(died_count > 0, "no thread has died");
     // It ends with a scan that nobody reads to its end.
     let mut scan = scan(shared(), FIRST_LSN, 1).with_reader();
     (0..no / 2).for_each(|_| assert!(scan.next().unwrap().is_some()));
