@@ -120,7 +120,7 @@ step peers 600 scripts/peers.sh check
 if command -v mdbook >/dev/null; then step book 300 scripts/book.sh; else skip book "make docs installs mdbook"; fi
 step flash 300 "$target/debug/examples/flash_crash" 5000
 step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:-50}"
-step loom 600 scripts/loom.sh
+step loom 1200 scripts/loom.sh
 step crash 900 "${sim[@]}" crash --rounds "${CRASH_ROUNDS:-10000}"
 step crash-raw 300 "${sim[@]}" crash --raw --rounds "${RAW_ROUNDS:-1000}"
 step every-write-raw 120 "${sim[@]}" crash --raw --every-write --rounds "${RAW_EVERY_ROUNDS:-6}"
