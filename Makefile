@@ -7,6 +7,7 @@
 #   make faults ROUNDS=30000  random transactions, and every command, on a disk that refuses, lies, or stores other bytes (RAW=1)
 #   make damage ROUNDS=10000  one file damaged after a close, a kill or a power failure: told, harmless, or listed in docs/faults.md (RAW=1: a raw store's own bytes)
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
+#   make deaths ROUNDS=100000 processes that die or stop at every store to the region they share, and at random ones: repaired
 #   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level
 #   make soak SECONDS=600     everything at once in real files: memory, files, log, data and latencies stay bounded
 #   make sanitize             tests of disk, region, buffer, log and lock under the address sanitizer
@@ -55,7 +56,7 @@ export PATH := $(PATH):$(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo)/
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test docs beside peers crash faults damage media planted histories soak sanitize loom fuzz bench counts probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside peers crash faults damage media planted histories soak sanitize loom deaths fuzz bench counts probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -132,6 +133,10 @@ loom:
 	@scripts/need.sh rust
 	@scripts/one.sh "loom models" scripts/loom.sh
 
+deaths:
+	@scripts/need.sh rust
+	@$(if $(SEED),SEED=$(SEED)) ROUNDS=$(ROUNDS) scripts/one.sh "processes that die at every store" scripts/deaths.sh
+
 fuzz:
 	@scripts/need.sh rust c++
 	@scripts/one.sh "fuzz targets, $(SECONDS_) s each" scripts/fuzz.sh $(SECONDS_)
@@ -171,7 +176,7 @@ beside:
 
 peers:
 	@scripts/need.sh rust
-	@QUICK=$(QUICK) SECTION=$(SECTION) PEER=$(PEER) scripts/one.sh "other stores beside ours (docs/peers.md)" scripts/peers.sh
+	@QUICK=$(QUICK) SECTION=$(SECTION) PEER=$(PEER) CASE='$(CASE)' scripts/one.sh "other stores beside ours (docs/peers.md)" scripts/peers.sh
 
 deny:
 	@scripts/need.sh rust

@@ -3,6 +3,7 @@
 //! `peers run` starts a process of its own for each peer, section and round, in turns, and writes the figures as JSON
 //! and as a page. `peers one` is such a process. `peers counted` is what `make counts BESIDE=1` runs under callgrind.
 
+mod book;
 mod c;
 mod counted;
 mod experiments;
@@ -65,6 +66,9 @@ struct OneArgs {
     /// Load so many records in the section of loads, instead of the page's number.
     #[arg(long)]
     records: Option<u64>,
+    /// Measure the cases of this name only; `*` stands for anything.
+    #[arg(long)]
+    case: Vec<String>,
 }
 
 fn main() -> anyhow::Result<()> {
@@ -74,8 +78,8 @@ fn main() -> anyhow::Result<()> {
         Command::One(args) => {
             let section = experiments::SECTIONS.iter().find(|section| section.name == args.section);
             let section = section.with_context(|| format!("there is no section {:?}", args.section))?;
-            let OneArgs { quick, repeats, handover_ns, records, .. } = args;
-            let how = experiments::How { is_quick: quick, repeats, handover_ns, records };
+            let OneArgs { quick, repeats, handover_ns, records, case, .. } = args;
+            let how = experiments::How { is_quick: quick, repeats, handover_ns, records, cases: case };
             let run = section.run(peer::find(&args.peer)?, &args.dir, how)?;
             println!("{}", serde_json::to_string(&run)?);
             Ok(())

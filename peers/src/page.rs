@@ -6,10 +6,10 @@ use std::path::Path;
 use anyhow::{Context, anyhow};
 use plotters::prelude::*;
 
+use crate::book::{Book, Measured};
 use crate::experiments::{SECTIONS, Section};
 use crate::measure::Figure;
 use crate::peer::{Entry, MARKS, PEERS};
-use crate::rounds::{Book, Measured};
 
 const BEGIN: &str = "<!-- measured: written by `make peers`, not by hand -->";
 const END: &str = "<!-- end of measured -->";
@@ -137,9 +137,9 @@ struct Tables<'a> {
 impl<'a> Tables<'a> {
     fn of(measured: &'a Measured) -> Tables<'a> {
         let entries: Vec<_> =
-            PEERS.iter().filter(|entry| measured.runs.iter().any(|run| run.peer == entry.name)).collect();
+            PEERS.iter().filter(|entry| measured.all_runs().any(|run| run.peer == entry.name)).collect();
         let mut cases: Vec<&str> = Vec::new();
-        let mut runs: Vec<_> = measured.runs.iter().collect();
+        let mut runs: Vec<_> = measured.all_runs().collect();
         // Ledgerstone has all cases.
         runs.sort_by_key(|run| PEERS.iter().position(|entry| entry.name == run.peer));
         for figure in runs.iter().flat_map(|run| &run.figures) {
@@ -147,11 +147,13 @@ impl<'a> Tables<'a> {
                 cases.push(&figure.case);
             }
         }
+        let order = measured.order();
+        cases.sort_by_key(|case| order.iter().position(|one| one == case).unwrap_or(usize::MAX));
         Tables { measured, entries, cases }
     }
 
     fn cell(&self, case: &str, entry: &Entry) -> Option<Cell<'a>> {
-        let runs = self.measured.runs.iter().filter(|run| run.peer == entry.name);
+        let runs = self.measured.all_runs().filter(|run| run.peer == entry.name);
         let mut figures: Vec<_> = runs.flat_map(|run| &run.figures).filter(|figure| figure.case == case).collect();
         // What was measured without hindrance counts, and the rest only where there is nothing else.
         let is_good = |figure: &&Figure| !figure.is_disturbed() && !figure.is_far;
@@ -185,7 +187,7 @@ impl<'a> Tables<'a> {
             let (unit, is_rate) = (first.figures[0].unit.as_str(), first.figures[0].is_rate);
             let better = |a: f64, b: f64| if is_rate { a.max(b) } else { a.min(b) };
             let best = cells.iter().flatten().map(Cell::value).reduce(better).unwrap_or(f64::NAN);
-            let _ = write!(text, "| {case} ({unit}) |");
+            let _ = write!(text, "| {case}{} ({unit}) |", part_mark(self.measured.part_of(case)));
             for cell in &cells {
                 let Some(cell) = cell else {
                     text.push_str(" - |");
@@ -233,27 +235,48 @@ impl<'a> Tables<'a> {
                 continue;
             }
             let cells: Vec<String> = cells.into_iter().map(|cell| cell.unwrap_or("-".into())).collect();
-            let _ = writeln!(rows, "| {case} | {} |", cells.join(" | "));
+            let _ = writeln!(rows, "| {case}{} | {} |", part_mark(self.measured.part_of(case)), cells.join(" | "));
         }
         if rows.is_empty() { rows } else { format!("{}{rows}\n", self.head(what, None)) }
     }
 }
 
+/// Marks the rows of a part.
+fn part_mark(part: usize) -> String {
+    if part == 0 { String::new() } else { format!(" ({part})") }
+}
+
+/// How long a run was, when, and of what.
+fn run_text(measured: &Measured) -> String {
+    let rounds = if measured.rounds == 1 { "one round".into() } else { format!("{} rounds", measured.rounds) };
+    let day = if measured.day.is_empty() { String::new() } else { format!(" on {}", measured.day) };
+    let revision = if measured.revision.is_empty() { "?" } else { &measured.revision };
+    format!("{rounds}, {:.0} s in all{day}, at revision `{revision}`.", measured.seconds)
+}
+
 fn section_text(section: &Section, measured: &Measured, out: &Path) -> anyhow::Result<String> {
     let tables = Tables::of(measured);
     let mut text = format!("## {}\n\n{}", section.title, wrapped(section.about));
+    let versions = |part: &Measured| {
+        let versions = tables.entries.iter().filter_map(|entry| part.versions.get(entry.name));
+        let versions: Vec<_> = versions.map(|version| version.split(": (").next().unwrap_or(version)).collect();
+        format!("Versions: {}.", versions.join("; "))
+    };
     let kind =
         if measured.is_quick { "a short run (`QUICK=1`: cases of 0.25 s)" } else { "a whole run (cases of 0.5 s)" };
-    let rounds = if measured.rounds == 1 { "one round".into() } else { format!("{} rounds", measured.rounds) };
-    let revision = if measured.revision.is_empty() { "?" } else { &measured.revision };
-    let versions: Vec<_> = tables.entries.iter().filter_map(|entry| measured.versions.get(entry.name)).collect();
-    let versions: Vec<_> = versions.iter().map(|version| version.split(": (").next().unwrap_or(version)).collect();
-    text.push_str(&wrapped(&format!(
-        "This is {kind}, {rounds}, {:.0} s in all, at revision `{revision}`. Machine: {}.",
-        measured.seconds, measured.machine
-    )));
-    text.push_str(&wrapped(&format!("Versions: {}.", versions.join("; "))));
-    let mut remarks: Vec<&str> = measured.runs.iter().flat_map(|run| &run.remarks).map(String::as_str).collect();
+    text.push_str(&wrapped(&format!("This is {kind}, {} Machine: {}.", run_text(measured), measured.machine)));
+    text.push_str(&wrapped(&versions(measured)));
+    for (no, part) in measured.parts.iter().enumerate() {
+        let mut about = format!("Rows with{} are of a run of their own: {}", part_mark(no + 1), run_text(part));
+        if part.machine != measured.machine {
+            let _ = write!(about, " Machine: {}.", part.machine);
+        }
+        if versions(part) != versions(measured) {
+            let _ = write!(about, " {}", versions(part));
+        }
+        text.push_str(&wrapped(&about));
+    }
+    let mut remarks: Vec<&str> = measured.all_runs().flat_map(|run| &run.remarks).map(String::as_str).collect();
     remarks.sort_unstable();
     remarks.dedup();
     for remark in remarks {
@@ -263,7 +286,7 @@ fn section_text(section: &Section, measured: &Measured, out: &Path) -> anyhow::R
         let title = PEERS.iter().find(|entry| entry.name == *name).map_or(*name, |entry| entry.title);
         text.push_str(&wrapped(&format!("{title} is left out here: {why}.")));
     }
-    for failure in &measured.failures {
+    for failure in [measured].into_iter().chain(&measured.parts).flat_map(|part| &part.failures) {
         text.push_str(&wrapped(&format!("A run **failed**: `{}`", failure.replace('`', "'"))));
     }
     text.push_str(&tables.values());
@@ -282,8 +305,9 @@ fn section_text(section: &Section, measured: &Measured, out: &Path) -> anyhow::R
     };
     text.push_str(&tables.details("an operation: microseconds of the processors / bytes written", costs));
     let proved = tables.entries.iter().filter_map(|entry| {
-        let mut runs = measured.runs.iter().filter(|run| run.peer == entry.name);
-        let proved = &runs.next_back()?.proved;
+        let last = |part: &Measured| part.runs.iter().rfind(|run| run.peer == entry.name).map(|run| run.proved.clone());
+        let proved = [measured].into_iter().chain(&measured.parts).filter_map(last).flatten();
+        let proved: Vec<String> = proved.collect();
         (!proved.is_empty()).then(|| format!("| {} | {} |\n", entry.title, proved.join("; ")))
     });
     let proved: String = proved.collect();

@@ -1,14 +1,14 @@
 //! All runs of all peers, in turns: each round takes every peer through a section, in another order, each in a process
-//! of its own on a fresh directory. What was measured before stays in the JSON until its section is measured again.
+//! of its own on a fresh directory. What was measured before stays in the JSON until its section or its case is
+//! measured again.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use serde::{Deserialize, Serialize};
 
+use crate::book::{Book, Measured};
 use crate::experiments::{Run, SECTIONS, Section};
 use crate::peer::{Entry, PEERS};
 use crate::{measure, page, peers};
@@ -22,6 +22,9 @@ pub struct RunArgs {
     /// Measure these peers only.
     #[arg(long, value_delimiter = ',')]
     peer: Vec<String>,
+    /// Measure these cases of the section only, and leave its other rows as they were; `*` stands for anything.
+    #[arg(long, value_delimiter = ';', requires = "section")]
+    case: Vec<String>,
     /// Short: one round of short cases.
     #[arg(long)]
     quick: bool,
@@ -45,34 +48,6 @@ pub struct PageArgs {
     /// The page, whose part between two marks is written.
     #[arg(long)]
     out: PathBuf,
-}
-
-/// All that was measured.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Book {
-    /// By the section's name.
-    pub sections: BTreeMap<String, Measured>,
-}
-
-/// One section.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Measured {
-    /// The machine and its file system.
-    pub machine: String,
-    /// The revision of this repository, if it is known.
-    pub revision: String,
-    /// The peers' versions, by name.
-    pub versions: BTreeMap<String, String>,
-    /// Short cases.
-    pub is_quick: bool,
-    /// Rounds.
-    pub rounds: u64,
-    /// How long it took, in seconds.
-    pub seconds: f64,
-    /// Every process's figures.
-    pub runs: Vec<Run>,
-    /// Runs that ended with an error, with its text.
-    pub failures: Vec<String>,
 }
 
 /// Measures, and writes after each section.
@@ -120,11 +95,23 @@ pub fn run(args: &RunArgs) -> anyhow::Result<()> {
         }
         failure_count += failures.len();
         let versions = entries.iter().map(|entry| (entry.name.to_owned(), entry.version())).collect();
-        let (machine, revision, seconds) = (machine.clone(), revision(), began.elapsed().as_secs_f64());
-        let measured =
-            Measured { machine, revision, versions, is_quick: args.quick, rounds: round, seconds, runs, failures };
+        let measured = Measured {
+            machine: machine.clone(),
+            revision: said("git", &["rev-parse", "--short=10", "HEAD"]),
+            day: said("date", &["-u", "+%Y-%m-%d"]),
+            versions,
+            is_quick: args.quick,
+            rounds: round,
+            seconds: began.elapsed().as_secs_f64(),
+            runs,
+            failures,
+            parts: Vec::new(),
+        };
         let mut book = read(&args.page.json)?;
-        book.sections.insert(section.name.to_owned(), measured);
+        match args.case.is_empty() {
+            true => drop(book.sections.insert(section.name.to_owned(), measured)),
+            false => book.add_part(section.name, measured)?,
+        }
         std::fs::write(&args.page.json, format!("{}\n", serde_json::to_string(&book)?))?;
         write_page(&args.page)?;
     }
@@ -194,6 +181,7 @@ fn one(section: &Section, entry: &Entry, round: u64, handover_ns: f64, args: &Ru
     command.args(["one", "--section", section.name, "--peer", entry.name, "--dir"]).arg(&dir.0);
     command.envs(section.variables.iter().copied());
     command.args(args.quick.then_some("--quick")).args(["--handover-ns", &handover_ns.to_string()]);
+    command.args(args.case.iter().flat_map(|case| ["--case", case]));
     let errors = dir.0.join("errors");
     let mut child = command
         .stdin(Stdio::null())
@@ -234,8 +222,9 @@ impl Drop for Directory {
     }
 }
 
-fn revision() -> String {
-    let said = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).stderr(Stdio::null()).output();
+/// The first line that a program says; nothing if it cannot be run.
+fn said(program: &str, words: &[&str]) -> String {
+    let said = Command::new(program).args(words).stderr(Stdio::null()).output();
     said.map_or(String::new(), |said| String::from_utf8_lossy(&said.stdout).trim().to_owned())
 }
 

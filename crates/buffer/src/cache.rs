@@ -27,9 +27,11 @@ use crate::torn::DoubleWrite;
 use crate::writer::Writer;
 use ledgerstone_disk::DiskFile;
 use ledgerstone_page::{Lsn, PageId};
+#[cfg(all(feature = "deaths", not(miri)))]
+use ledgerstone_region::SlotTable;
 use ledgerstone_region::{Words, sync};
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 /// Times that a page is read in for one reader before its time counts: a single read may take long (M7 in `miss.rs`).
 const LOADS_MAX: u32 = 1000;
@@ -91,7 +93,7 @@ impl Cache {
         }
         let frame_count = frame_count as u32;
         let table = PageTable::new(&region, data.len()?.div_ceil(u64::from(page_bytes)), max_pages)?;
-        let frames = Frames::new(&region, frame_count, page_bytes)?;
+        let frames = Frames::new(&region, frame_count, page_bytes, slots.count())?;
         frames.control().policy.store(policy as u64, Relaxed);
         let batch_pages = tuning.batch_pages_max.min(frame_count / 4).max(1);
         let double_write = DoubleWrite::open(double_write, page_bytes, batch_pages, tuning.torn_pages)?;
@@ -103,6 +105,50 @@ impl Cache {
             double_write,
             page_bytes: page_bytes as usize,
             tuning,
+            writer: Writer::new(),
+            behind: Behind::default(),
+            readers: Readers::new(),
+            pending: Pending::none(),
+        }))
+    }
+
+    /// The cache as a thread of another simulated process finds it, in its view of the region, with `log` in the same
+    /// view. Files are used by both. Policies have words of their own there, since these are hints.
+    ///
+    /// # Errors
+    /// `Region`: the view is another region's, or full.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn attach(
+        &self,
+        view: &ledgerstone_region::Region,
+        slots: Arc<SlotTable>,
+        log: Arc<dyn crate::WriteAhead>,
+    ) -> Result<Arc<Cache>, BufferError> {
+        self.attach_on(view, slots, log, Arc::clone(&self.data), self.double_write.file())
+    }
+
+    /// The same, with the data file and the double-write file as that process has opened them.
+    ///
+    /// # Errors
+    /// As [`Cache::attach`].
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn attach_on(
+        &self,
+        view: &ledgerstone_region::Region,
+        slots: Arc<SlotTable>,
+        log: Arc<dyn crate::WriteAhead>,
+        data: Arc<dyn DiskFile>,
+        double_write: Arc<dyn DiskFile>,
+    ) -> Result<Arc<Cache>, BufferError> {
+        let frame_count = self.frame_count();
+        Ok(Arc::new(Cache {
+            policies: [Policy::Clock.make(view, frame_count)?, Policy::Lru.make(view, frame_count)?],
+            table: self.table.attach(view)?,
+            pool: Pool { frames: self.pool.frames.attach(view)?, slots, log },
+            data,
+            double_write: self.double_write.attach(double_write),
+            page_bytes: self.page_bytes,
+            tuning: self.tuning,
             writer: Writer::new(),
             behind: Behind::default(),
             readers: Readers::new(),
@@ -168,7 +214,7 @@ impl Cache {
     /// The page is absent, or somebody changes it. After a few rounds the shared latch guarantees an end.
     #[cold]
     fn optimistic_slow(&self, id: PageId) -> Result<OptimisticPage<'_>, BufferError> {
-        let entry = self.entry(id)?;
+        let entry = self.entry_to_latch(id)?;
         let mut round = 0;
         while sync::spin(round) {
             match entry.latch.optimistic().map(|version| (version, entry.frame_used())) {
@@ -177,29 +223,43 @@ impl Cache {
                 None => round += 1,
             }
         }
-        let page = self.shared(id)?;
-        let version = entry.latch.optimistic().expect("a page that is latched shared is not latched exclusively");
-        Ok(OptimisticPage::new(&self.pool, entry, id, version, page.frame()))
+        Ok(self.shared(id)?.unlatch())
     }
 
     /// A page latched shared, read in if it is absent. Waits as [`Cache::optimistic`] does, with the same errors.
+    #[inline]
     pub fn shared(&self, id: PageId) -> Result<SharedPage<'_>, BufferError> {
-        let entry = self.entry(id)?;
+        let entry = self.entry_to_latch(id)?;
+        if let Some(held) = self.pool.try_shared(id, entry) {
+            if let Some(frame) = entry.frame_used() {
+                return Ok(SharedPage::new(&self.pool, entry, id, frame, held));
+            }
+            held.unlatch(&entry.latch);
+        }
+        self.shared_slow(id, entry)
+    }
+
+    /// The page is absent, or latched exclusively.
+    #[cold]
+    fn shared_slow<'a>(&'a self, id: PageId, entry: &'a PageEntry) -> Result<SharedPage<'a>, BufferError> {
         let mut began_ns = None;
         let mut load_count = 0;
         loop {
-            if !entry.latch.try_shared() {
-                self.outwait(id, || entry.latch.shared())?;
-            }
-            if let Some(frame) = entry.frame_used() {
-                return Ok(SharedPage::new(&self.pool, entry, id, frame));
-            }
-            entry.latch.unlatch_shared();
             // Read in; it can be evicted again before we latch it, if the cache is very small. Not for ever.
-            drop(self.load(id, entry)?);
+            if entry.frame().is_none() {
+                drop(self.load(id, entry)?);
+                load_count += 1;
+            }
+            let held = match self.pool.try_shared(id, entry) {
+                Some(held) => held,
+                None => self.outwait(id, || self.pool.shared(id, entry))?,
+            };
+            if let Some(frame) = entry.frame_used() {
+                return Ok(SharedPage::new(&self.pool, entry, id, frame, held));
+            }
+            held.unlatch(&entry.latch);
             let now_ns = sync::now_ns();
             let waited_ns = now_ns - *began_ns.get_or_insert(now_ns);
-            load_count += 1;
             if load_count > LOADS_MAX && waited_ns > self.tuning.full_wait_ns_max {
                 return Err(self.full(waited_ns));
             }
@@ -208,7 +268,7 @@ impl Cache {
 
     /// A page latched exclusively, read in if it is absent. Waits as [`Cache::optimistic`] does, with the same errors.
     pub fn exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>, BufferError> {
-        let entry = self.entry(id)?;
+        let entry = self.entry_to_latch(id)?;
         self.latch_exclusive(id, entry)?;
         match entry.frame_used() {
             Some(frame) => Ok(ExclusivePage::new(&self.pool, entry, id, frame, false)),
@@ -218,7 +278,7 @@ impl Cache {
 
     /// The same, but `None` if the page's latch is held. May still wait for the disk and for a frame.
     pub fn try_exclusive(&self, id: PageId) -> Result<Option<ExclusivePage<'_>>, BufferError> {
-        let entry = self.entry(id)?;
+        let entry = self.entry_to_latch(id)?;
         if !entry.latch.try_exclusive(self.pool.slot()) {
             return Ok(None);
         }
@@ -234,7 +294,7 @@ impl Cache {
     /// # Errors
     /// `CacheFull`, `LatchTimeout`, `PageOutOfRange`, `Failed`.
     pub fn exclusive_new(&self, id: PageId) -> Result<ExclusivePage<'_>, BufferError> {
-        let entry = self.entry(id)?;
+        let entry = self.entry_to_latch(id)?;
         self.latch_exclusive(id, entry)?;
         match entry.frame_used() {
             Some(frame) => Ok(ExclusivePage::new(&self.pool, entry, id, frame, false)),
@@ -249,7 +309,7 @@ impl Cache {
     /// As [`Cache::exclusive`] but `NeverWritten`. `Damaged` is an error here too: a page whose bytes are wrong must
     /// not be taken for an empty one. A record that formats the page needs no old bytes: use [`Cache::exclusive_new`].
     pub fn exclusive_or_new(&self, id: PageId) -> Result<(ExclusivePage<'_>, bool), BufferError> {
-        let entry = self.entry(id)?;
+        let entry = self.entry_to_latch(id)?;
         self.latch_exclusive(id, entry)?;
         let page = match entry.frame_used() {
             Some(frame) => ExclusivePage::new(&self.pool, entry, id, frame, false),
@@ -314,6 +374,25 @@ impl Cache {
         }
     }
 
+    /// The entry of a page that is about to be latched. Those below `pages_seen` are looked at after a death, and pages
+    /// in memory are.
+    #[inline]
+    pub(crate) fn entry_to_latch(&self, id: PageId) -> Result<&PageEntry, BufferError> {
+        let entry = self.entry(id)?;
+        if entry.frame().is_none() {
+            self.note_seen(id);
+        }
+        Ok(entry)
+    }
+
+    #[cold]
+    fn note_seen(&self, id: PageId) {
+        let seen = &self.pool.frames.control().pages_seen;
+        if seen.load(SeqCst) <= id.0 {
+            seen.fetch_max(id.0 + 1, SeqCst);
+        }
+    }
+
     #[inline]
     pub(crate) fn latch_exclusive(&self, id: PageId, entry: &PageEntry) -> Result<(), BufferError> {
         let slot = self.pool.slot();
@@ -324,8 +403,13 @@ impl Cache {
         BufferError::CacheFull { frames: self.pool.frames.count(), dirty: self.pool.frames.count_dirty(), waited_ns }
     }
 
+    /// The largest id of a page that was latched, and one more.
+    pub(crate) fn pages_seen(&self) -> u64 {
+        self.pool.frames.control().pages_seen.load(SeqCst)
+    }
+
     pub(crate) fn page_table_bytes(&self) -> u64 {
-        self.pool.frames.control().pages_seen.load(Relaxed) * size_of::<PageEntry>() as u64
+        self.pages_seen() * size_of::<PageEntry>() as u64
     }
 }
 

@@ -95,14 +95,14 @@ impl Cache {
 
     /// A page that is in memory, and its LSN. Waits for its latch.
     fn copy_from_memory(&self, id: PageId, to: &mut [u8]) -> Result<Option<Lsn>, BufferError> {
-        let entry = self.entry(id)?;
-        self.outwait(id, || entry.latch.shared())?;
+        let entry = self.entry_to_latch(id)?;
+        let held = self.outwait(id, || self.pool.shared(id, entry))?;
         let lsn = entry.frame().map(|frame| {
             let words = Words::new(self.pool.frames.words(frame));
             words.copy_to(0, to);
             header::page_lsn(words)
         });
-        entry.latch.unlatch_shared();
+        held.unlatch(&entry.latch);
         if lsn.is_some() {
             checksum::seal(to);
         }
@@ -122,7 +122,7 @@ impl Cache {
             checksum::verify(image, id).map_err(refuse)?;
         }
         self.wait_redone()?;
-        let entry = self.entry(id)?;
+        let entry = self.entry_to_latch(id)?;
         let frame = self.wait_frame()?;
         if let Err(error) = self.latch_exclusive(id, entry) {
             self.pool.frames.give_back(frame);
@@ -147,7 +147,7 @@ impl Cache {
         }
         fence_before_fill();
         WordsMut::new(self.pool.frames.words(frame)).put(0, image);
-        self.pool.frames.descriptor(frame).set_page(Some(id));
+        self.pool.frames.descriptor(frame).set_page(id);
         entry.set_frame(Some(frame));
         self.policy().loaded(frame);
         let mut page = ExclusivePage::new(&self.pool, entry, id, frame, false);

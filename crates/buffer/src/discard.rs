@@ -26,7 +26,7 @@ impl Cache {
         // A thread that reads one of them in holds its entry until the page has its frame. So each entry is latched
         // once: what came in is found below. And what pages that left earlier had when they left counts no more: they
         // may come again as pages never written.
-        for id in (first.0..self.pool.frames.control().pages_seen.load(SeqCst)).map(PageId) {
+        for id in (first.0..self.pages_seen()).map(PageId) {
             let entry = self.entry(id)?;
             self.latch_exclusive(id, entry)?;
             if entry.frame().is_none() {
@@ -39,8 +39,9 @@ impl Cache {
                 let seen = self.pool.frames.progress();
                 let entry = self.entry(id)?;
                 self.latch_exclusive(id, entry)?;
-                if entry.frame() == Some(frame) && descriptor.flushing_rec_lsn.load(SeqCst) == 0 {
+                if entry.frame() == Some(frame) && descriptor.writer().is_none() {
                     descriptor.rec_lsn.store(0, SeqCst);
+                    descriptor.flushing_rec_lsn.store(0, SeqCst); // Left by the dead.
                     self.pool.take_out(entry, frame);
                     self.pool.frames.give_back(frame);
                     break;

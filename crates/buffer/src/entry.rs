@@ -3,7 +3,7 @@
 //! ```text
 //! page table, in the region, indexed by page id:
 //! offset  size  field
-//!      0     8  latch    48 bits of version, see `region::Latch`
+//!      0     8  latch    47 bits of version, see `region::Latch`
 //!      8     8  place    bits 0..32 frame number + 1, 0 none; bit 32 referenced;
 //!                        bits 33..64 mark of the LSN that the page had when it was evicted, 0 unknown
 //! ```

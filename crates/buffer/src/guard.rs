@@ -20,7 +20,7 @@ use crate::frame_no::FrameNo;
 use crate::pool::Pool;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, header};
-use ledgerstone_region::{Version, Words, WordsMut, sync};
+use ledgerstone_region::{HeldShared, Version, Words, WordsMut, sync};
 use std::fmt;
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -108,12 +108,13 @@ pub struct SharedPage<'a> {
     entry: &'a PageEntry,
     id: PageId,
     frame: FrameNo,
+    held: HeldShared<'a>,
 }
 
 impl<'a> SharedPage<'a> {
     /// The entry is latched shared, and the page is in `frame`.
-    pub(crate) fn new(pool: &'a Pool, entry: &'a PageEntry, id: PageId, frame: FrameNo) -> Self {
-        SharedPage { pool, entry, id, frame }
+    pub(crate) fn new(pool: &'a Pool, entry: &'a PageEntry, id: PageId, frame: FrameNo, held: HeldShared<'a>) -> Self {
+        SharedPage { pool, entry, id, frame, held }
     }
 
     /// The page.
@@ -132,10 +133,6 @@ impl<'a> SharedPage<'a> {
         header::page_lsn(self.words())
     }
 
-    pub(crate) fn frame(&self) -> FrameNo {
-        self.frame
-    }
-
     /// Gives the latch back and keeps the page as it is now, to be checked or upgraded later.
     pub fn unlatch(self) -> OptimisticPage<'a> {
         let version = self.entry.latch.version(); // It stands still until the latch goes with `self`.
@@ -145,7 +142,7 @@ impl<'a> SharedPage<'a> {
 
 impl Drop for SharedPage<'_> {
     fn drop(&mut self) {
-        self.entry.latch.unlatch_shared();
+        self.held.unlatch(&self.entry.latch);
     }
 }
 
@@ -256,6 +253,25 @@ impl<'a> ExclusivePage<'a> {
             let is_in_log = formats && self.id.0 != 0 || planted::is_on(Bug::ShelterForgotten);
             descriptor.rec_lsn.store(dirt::of_change(lsn, is_in_log), SeqCst);
         }
+    }
+
+    /// For a repair: these bytes in the place of all, or zeros. The frame stays dirty since when it was.
+    pub(crate) fn refill(&mut self, bytes: Option<&[u8]>) {
+        self.is_changed = true;
+        self.set_touched(u64::MAX); // F6
+        let words = self.pool.frames.words(self.frame);
+        match bytes {
+            Some(bytes) => WordsMut::new(words).put(0, bytes),
+            None => WordsMut::new(words).fill(0, words.len() * 8, 0),
+        }
+    }
+
+    /// Takes a half-changed page out, so that it is neither read nor written (G3). The frame is lost on purpose: its
+    /// descriptor stays dirty, and nothing will write it.
+    pub(crate) fn give_up(self) {
+        self.entry.set_frame(None);
+        self.entry.latch.unlatch_exclusive();
+        std::mem::forget(self);
     }
 
     /// Gives the page up as if it had not come in. Whoever wants it next brings it in anew.

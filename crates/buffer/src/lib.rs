@@ -9,13 +9,16 @@
 //! | `cache.rs` | page table, the hit path, how to get a page |
 //! | `entry.rs` | an entry of the page table, and why a reader cannot be fooled |
 //! | `dirt.rs` | what of a frame's page is not yet durable |
-//! | `frame.rs` | frames, their descriptors, the list of free frames, sleeping for progress |
+//! | `frame.rs` | frames, their descriptors, who has them, sleeping for progress |
+//! | `free.rs` | finding a free frame |
 //! | `guard.rs` | [`OptimisticPage`], [`SharedPage`], [`ExclusivePage`] |
 //! | `miss.rs` | reading in, evicting, getting a frame |
 //! | `read_ahead.rs` | runs of pages in one read, for threads that will want them soon |
 //! | `readers.rs` | threads that read ahead of those that will want pages |
+//! | `repair.rs` | what survivors do after a death |
 //! | `replace/` | which frame to take next: a trait and its policies |
 //! | `write_back.rs` | the only way out for a page, and the write-ahead rule |
+//! | `lane.rs` | who has which lane of the double-write area |
 //! | `torn.rs` | the double-write area, and the repair of torn pages at open |
 //! | `writer.rs` | the thread that keeps frames clean ahead of need |
 //!
@@ -31,6 +34,8 @@ mod cache;
 mod config;
 #[cfg(not(loom))]
 mod copy_out;
+#[cfg(all(feature = "deaths", not(loom)))]
+mod deaths;
 #[cfg(any(not(loom), test))]
 mod dirt;
 #[cfg(not(loom))]
@@ -43,12 +48,19 @@ mod error;
 #[cfg(not(loom))]
 mod frame;
 mod frame_no;
+#[cfg(any(not(loom), test))]
+#[cfg_attr(loom, expect(dead_code, reason = "a model has no repair"))]
+mod free;
 #[cfg(not(loom))]
 mod guard;
+#[cfg(not(loom))]
+mod lane;
 #[cfg(all(loom, test))]
 mod loom_dirt;
 #[cfg(all(loom, test))]
 mod loom_entry;
+#[cfg(all(loom, test))]
+mod loom_free;
 #[cfg(all(loom, test))]
 mod loom_put_off;
 #[cfg(not(loom))]
@@ -65,6 +77,8 @@ mod put_off;
 mod read_ahead;
 #[cfg(not(loom))]
 mod readers;
+#[cfg(not(loom))]
+mod repair;
 #[cfg(not(loom))]
 pub mod replace;
 #[cfg(not(loom))]
@@ -92,6 +106,7 @@ pub use {
     guard::{ExclusivePage, OptimisticPage, Restart, SharedPage},
     pending::{NeedsOld, PendingChanges, PendingRedo},
     read_ahead::ReadAhead,
+    repair::{CacheRepair, Rebuild},
     replace::{Policy, Replacement},
     stats::CacheStats,
     torn::make_double_write,

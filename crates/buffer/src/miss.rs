@@ -33,10 +33,10 @@ use crate::read_ahead::Wanted;
 use ledgerstone_disk::{AlignedBuf, DiskError, DiskErrorKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Corrupt, PageId, checksum, header};
+use ledgerstone_region::atomic::AtomicU64;
 use ledgerstone_region::{LatchTimeout, SlotNo, Words, WordsMut, sync};
 use std::cell::Cell;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What a page is made of that is not in memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,7 +72,8 @@ pub(crate) struct WaitingForDevice<'c>(&'c AtomicU64);
 
 impl Drop for WaitingForDevice<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        // This thread's own. After its death, what it unwinds may find another count.
+        self.0.store(self.0.load(Relaxed).wrapping_sub(1), Relaxed);
     }
 }
 
@@ -104,7 +105,6 @@ impl Cache {
     ) -> Result<ExclusivePage<'a>, BufferError> {
         let control = self.pool.frames.control();
         control.misses.fetch_add(1, Relaxed);
-        control.pages_seen.fetch_max(id.0 + 1, SeqCst);
         let mut spare = None;
         loop {
             if self.pool.frames.is_failed() {
@@ -216,24 +216,27 @@ impl Cache {
 
     /// Says until it is dropped that somebody waits for the device (M7).
     pub(crate) fn waiting_for_device(&self) -> WaitingForDevice<'_> {
-        let count = &self.pool.frames.control().device_waits;
-        count.fetch_add(1, Relaxed);
+        let count = self.pool.frames.device_wait(self.pool.slot());
+        count.store(count.load(Relaxed) + 1, Relaxed); // This thread's own.
         WaitingForDevice(count)
     }
 
     /// True while the device has something to do for somebody (M7).
     fn device_is_at_work(&self) -> bool {
-        self.pool.frames.control().device_waits.load(Relaxed) != 0
+        self.pool.frames.has_device_wait()
     }
 
     /// Latches a page that could not be latched at once, by `latch`, which waits for a while only. If the device is at
     /// work after that, it waits once more, and again for as long as the device gets nothing done. The holder of the
     /// latch may be waiting for the device (M7).
     #[cold]
-    pub(crate) fn outwait(&self, id: PageId, latch: impl Fn() -> Result<(), LatchTimeout>) -> Result<(), BufferError> {
+    pub(crate) fn outwait<T>(&self, id: PageId, latch: impl Fn() -> Result<T, LatchTimeout>) -> Result<T, BufferError> {
         let mut done_before = None;
         loop {
-            let Err(timeout) = latch() else { return Ok(()) };
+            let timeout = match latch() {
+                Ok(latched) => return Ok(latched),
+                Err(timeout) => timeout,
+            };
             let control = self.pool.frames.control();
             let done = (control.reads.load(Relaxed), control.write_batches.load(Relaxed));
             let has_stalled = done_before.is_none_or(|before| before == done);
@@ -294,11 +297,11 @@ impl Cache {
 
     /// A frame without waiting: a free one, or a clean page's. Tries `tries_max` pages at most.
     pub(crate) fn quick_frame(&self, tries_max: u32) -> Option<FrameNo> {
-        if let Some(frame) = self.pool.frames.take_free() {
+        let slot = self.pool.slot();
+        if let Some(frame) = self.pool.frames.take_free(slot) {
             self.frame_is_taken(frame);
             return Some(frame);
         }
-        let slot = self.pool.slot();
         for _ in 0..tries_max {
             let frame = self.policy().next(self)?;
             match self.evict(frame, slot) {
@@ -357,6 +360,8 @@ impl Cache {
             Some(found) if found == frame => {
                 if descriptor.is_dirty() {
                     Eviction::Dirty
+                } else if descriptor.writer().is_some() {
+                    Eviction::Busy // It has written the page, and takes its name away just now.
                 } else {
                     Eviction::Evicted
                 }

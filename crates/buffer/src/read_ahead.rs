@@ -18,7 +18,7 @@ use ledgerstone_disk::AlignedBuf;
 use ledgerstone_page::PageId;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::{WordsMut, sync};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 use crate::cache::Cache;
 use crate::entry::{PageEntry, fence_before_fill};
@@ -130,12 +130,11 @@ impl<'c> ReadAhead<'c> {
     /// Latches the page and finds it a frame, if it is absent and nobody has it latched. False if there is no frame.
     fn want(&self, id: PageId, wanted: &mut Vec<Wanted<'c>>) -> bool {
         let cache = self.cache;
-        let Ok(entry) = cache.entry(id) else { return false };
+        // Whoever cuts the file off before this page has to wait for it (`discard.rs`).
+        let Ok(entry) = cache.entry_to_latch(id) else { return false };
         if cache.is_failed() || entry.frame().is_some() {
             return true;
         }
-        // Before the latch: whoever cuts the file off before this page has to wait for it (`discard.rs`).
-        cache.pool.frames.control().pages_seen.fetch_max(id.0 + 1, SeqCst);
         if !entry.latch.try_exclusive(cache.pool.slot()) {
             return true;
         }
@@ -167,7 +166,7 @@ impl Cache {
         frame: FrameNo,
         is_new: bool,
     ) -> ExclusivePage<'a> {
-        self.pool.frames.descriptor(frame).set_page(Some(id));
+        self.pool.frames.descriptor(frame).set_page(id);
         entry.set_frame(Some(frame));
         self.policy().loaded(frame);
         ExclusivePage::new(&self.pool, entry, id, frame, is_new)

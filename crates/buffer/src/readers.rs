@@ -13,9 +13,9 @@
 
 use crate::cache::Cache;
 use ledgerstone_page::PageId;
+use ledgerstone_region::atomic::AtomicU32;
 use ledgerstone_region::{Mutex, sync};
 use std::collections::VecDeque;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Arc, Weak};
 

@@ -34,6 +34,10 @@ const LINE_BITS: u32 = 2;
 /// For the region's own head and for alignment.
 const REGION_HEAD_BYTES: u64 = 64 << 10;
 
+/// Ids are smaller: a frame's state has 48 bits for one, and two of these numbers mean something else (F9 in
+/// `frame.rs`).
+const MAX_PAGES: u64 = (1 << 48) - 2;
+
 pub(crate) struct PageTable {
     first: Handle<[PageEntry]>,
     /// Ids that it is for; it may have places for a few more.
@@ -65,6 +69,7 @@ impl PageTable {
     }
 
     pub fn new(region: &Region, data_pages: u64, max_pages: u64) -> Result<PageTable, BufferError> {
+        let max_pages = max_pages.min(MAX_PAGES);
         let count = PageTable::first_entries(data_pages, max_pages);
         Ok(PageTable {
             first: region.handle_slice(region.alloc::<PageEntry>(count.next_multiple_of(SPREAD_ENTRIES), 64)?)?,
@@ -73,6 +78,19 @@ impl PageTable {
             growing: Mutex::new(()),
             first_bits: count.max(1).ilog2(),
             max_pages,
+        })
+    }
+
+    /// The first piece as another simulated process finds it. Pages behind it have other entries there.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn attach(&self, view: &Region) -> Result<PageTable, BufferError> {
+        Ok(PageTable {
+            first: view.same_slice(&self.first)?,
+            first_count: self.first_count,
+            more: std::array::from_fn(|_| OnceLock::new()),
+            growing: Mutex::new(()),
+            first_bits: self.first_bits,
+            max_pages: self.max_pages,
         })
     }
 

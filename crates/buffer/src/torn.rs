@@ -51,6 +51,9 @@
 //!     nothing. Before lanes get another length, the largest mark is put into the first one, whose place does not
 //!     depend on that.
 //!
+//! D10. A process that dies leaves its lanes to whoever repairs. They are freed after what it was writing home is whole
+//!     there and durable (R3 in `repair.rs`).
+//!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 
 use crate::cache::Cache;
@@ -102,6 +105,25 @@ pub(crate) struct DoubleWrite {
 }
 
 impl DoubleWrite {
+    /// Where the area is.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub(crate) fn file(&self) -> Arc<dyn DiskFile> {
+        Arc::clone(&self.file)
+    }
+
+    /// The same area, used by another simulated process, which has opened the file.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub(crate) fn attach(&self, file: Arc<dyn DiskFile>) -> DoubleWrite {
+        DoubleWrite {
+            file,
+            torn_pages: self.torn_pages,
+            page_bytes: self.page_bytes,
+            lane_pages: self.lane_pages,
+            marked: AtomicU64::new(0),
+            buffers: Mutex::new(Vec::new()),
+        }
+    }
+
     /// Takes the area in `file`, which is made if the file has none. Slots of an area that is there keep what they hold
     /// until they are used.
     pub(crate) fn open(
@@ -158,6 +180,43 @@ impl DoubleWrite {
         self.file.write_durable_at(LANES_AT + u64::from(lane) * lane_bytes as u64 + skip as u64, batch)?;
         self.marked.fetch_max(durable.0, Release);
         Ok(batch.len() as u64)
+    }
+
+    /// Puts the copies in a lane whose write has died where they belong, if what is there is torn and the page is one
+    /// of that write's (R3 in `repair.rs`). Nobody else uses the lane or writes these pages.
+    pub(crate) fn mend_home(
+        &self,
+        lane: u32,
+        data: &dyn DiskFile,
+        is_its: impl Fn(PageId) -> bool,
+    ) -> Result<(), BufferError> {
+        if self.torn_pages != TornPages::DoubleWrite {
+            return Ok(());
+        }
+        let page_bytes = self.page_bytes;
+        let lane_bytes = (1 + self.lane_pages as usize) * page_bytes;
+        let mut area = AlignedBuf::new(lane_bytes);
+        self.file.read_at(LANES_AT + u64::from(lane) * lane_bytes as u64, &mut area)?;
+        let mut home = Home { data, bytes: data.len()?, page_bytes, start: 0, run: Vec::new() };
+        for copy in area.chunks_exact(page_bytes).skip(1) {
+            if let Some((id, lsn)) = copy_identity(copy).filter(|(id, _)| is_its(*id))
+                && home.is_torn(id, id.0 * page_bytes as u64, (lsn, copy))?
+            {
+                data.write_at(id.0 * page_bytes as u64, copy)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The youngest whole copy of a page in the area, which others may be writing, and its LSN.
+    pub(crate) fn find_copy(&self, id: PageId) -> Result<Option<(Lsn, Vec<u8>)>, BufferError> {
+        if self.torn_pages != TornPages::DoubleWrite {
+            return Ok(None);
+        }
+        let mut area = AlignedBuf::new(self.file.len()?.min(AREA_BYTES_MAX) as usize);
+        self.file.read_at(0, &mut area)?;
+        let copies = repair_find_copies(&area, self.page_bytes);
+        Ok(copies.get(id).map(|&(lsn, at)| (lsn, area[at..at + self.page_bytes].to_vec())))
     }
 
     /// Room for a mark and a batch of pages behind it.

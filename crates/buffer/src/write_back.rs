@@ -1,14 +1,15 @@
 //! The only way out of memory for a page, and so the only place that keeps the write-ahead rule.
 //!
 //! ```text
-//! take      shared latch: rec_lsn moves to flushing_rec_lsn, the bytes are copied; unlatch
+//! take      shared latch: the writer's name into the frame's state, rec_lsn moves to flushing_rec_lsn, the bytes are
+//!           copied; unlatch
 //! flush     the log up to the largest LSN of the copies (steal: whether their transactions have ended or not)
 //! seal      checksums
 //! shelter   copies that the log does not have into a lane of the double-write area, with a mark of how far the log is
 //!           durable; durable
 //! home      each copy to its place in the data file, neighbours in one write
 //! sync      of the data file, for many batches at once if they need no lane
-//! done      flushing_rec_lsn := 0, the lane is given back, the bell rings
+//! done      flushing_rec_lsn := 0, the name goes, the lane is given back, the bell rings
 //! ```
 //!
 //! W1. A page goes home only if the log is durable beyond its LSN. Asserted where it is written, in release too.
@@ -35,7 +36,7 @@ use ledgerstone_disk::AlignedBuf;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, checksum, header};
 use ledgerstone_region::{Words, sync};
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A page on its way out: its bytes are in the batch's buffer.
 struct PageCopy {
@@ -162,14 +163,14 @@ impl Cache {
                 }
                 Take::Latched(id) => {
                     let entry = self.entry(id)?;
-                    if entry.latch.shared().is_err() {
+                    let Ok(held) = self.pool.shared(id, entry) else {
                         // Its holder may wait for a device that has stalled: that is not a failure, and waits end by
                         // one.
                         self.batch_end(batch);
                         continue;
-                    }
+                    };
                     let take = self.batch_take(&mut batch, frame, lsn);
-                    entry.latch.unlatch_shared();
+                    held.unlatch(&entry.latch);
                     if let Take::Taken | Take::Clean = take {
                         return self.batch_write_alone(batch);
                     }
@@ -186,7 +187,7 @@ impl Cache {
         let count_max = self.double_write.batch_pages();
         let mut frames = self.dirty_ahead(2 * count_max as u32);
         if frames.is_empty() {
-            let dirty = self.pool.frames.all().filter(|(_, frame)| frame.rec_lsn.load(Relaxed) != 0);
+            let dirty = self.pool.frames.all().filter(|(_, frame)| frame.wants_write());
             frames = dirty.filter_map(|(no, frame)| Some((frame.page()?, no))).collect();
         }
         let written = self.write_back_frames(frames)?;
@@ -201,7 +202,7 @@ impl Cache {
         let mut dirty = Vec::new();
         self.policy().preview(self, count, &mut |frame| {
             let descriptor = self.pool.frames.descriptor(frame);
-            if descriptor.rec_lsn.load(Relaxed) != 0
+            if descriptor.wants_write()
                 && let Some(id) = descriptor.page()
             {
                 dirty.push((id, frame));
@@ -261,12 +262,12 @@ impl Cache {
         let Some((id, entry)) = descriptor.page().and_then(|id| Some((id, self.entry(id).ok()?))) else {
             return Take::Clean; // Only a clean page loses its frame.
         };
-        if !entry.latch.try_shared() {
+        let Some(held) = self.pool.try_shared(id, entry) else {
             return Take::Latched(id);
-        }
+        };
         let take =
             if entry.frame() == Some(frame) { self.batch_take_latched(batch, id, frame, limit) } else { Take::Clean };
-        entry.latch.unlatch_shared();
+        held.unlatch(&entry.latch);
         take
     }
 
@@ -275,13 +276,13 @@ impl Cache {
         if descriptor.oldest_change().is_none_or(|oldest| oldest >= limit) {
             return Take::Clean;
         }
-        if descriptor.take_write().is_none() {
+        if descriptor.take_write(self.pool.slot()).is_none() {
             return if descriptor.is_dirty() { Take::InFlight } else { Take::Clean };
         }
         let words = Words::new(self.pool.frames.words(frame));
         let start = MARK_BYTES + batch.copies.len() * self.page_bytes;
         words.copy_to(0, &mut batch.buffer[start..start + self.page_bytes]);
-        let is_in_log = descriptor.is_taken_in_log();
+        let is_in_log = descriptor.is_in_log();
         batch.copies.push(PageCopy { frame, id, page_lsn: header::page_lsn(words), is_in_log });
         Take::Taken
     }
@@ -359,11 +360,18 @@ impl Cache {
     }
 
     fn write_is_done(&self, frame: FrameNo) {
-        self.pool.frames.descriptor(frame).flushing_rec_lsn.store(0, SeqCst);
+        self.pool.frames.descriptor(frame).finish_write();
+    }
+
+    /// After a death: a cache that has failed fails its log (W5).
+    pub(crate) fn fail_log(&self) {
+        if self.pool.frames.is_failed() {
+            self.pool.log.fail();
+        }
     }
 
     /// W5.
-    fn fail_writes(&self, error: BufferError) -> BufferError {
+    pub(crate) fn fail_writes(&self, error: BufferError) -> BufferError {
         self.pool.frames.fail();
         self.pool.log.fail();
         error
@@ -413,25 +421,5 @@ impl Cache {
             self.data.sync()?;
         }
         Ok(sheltered > 0)
-    }
-
-    pub(crate) fn try_lane(&self) -> Option<u32> {
-        let lanes = &self.pool.frames.control().lanes;
-        let mut taken = lanes.load(Relaxed);
-        loop {
-            let lane = taken.trailing_ones();
-            if lane >= self.double_write.lane_count() {
-                return None;
-            }
-            // SeqCst: pairs with giving back; the area's bytes of the lane were last touched before that.
-            match lanes.compare_exchange_weak(taken, taken | 1 << lane, SeqCst, Relaxed) {
-                Ok(_) => return Some(lane),
-                Err(now) => taken = now,
-            }
-        }
-    }
-
-    pub(crate) fn give_lane_back(&self, lane: u32) {
-        self.pool.frames.control().lanes.fetch_and(!(1 << lane), SeqCst);
     }
 }

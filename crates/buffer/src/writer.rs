@@ -12,6 +12,7 @@
 use crate::cache::Cache;
 use crate::error::BufferError;
 use crate::frame::Control;
+use ledgerstone_region::atomic::AtomicU32;
 use ledgerstone_region::{Mutex, sync};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
@@ -40,9 +41,21 @@ impl Cache {
         }
         self.pool.frames.control().writer_stop.store(0, SeqCst);
         let (cache, control) = (Arc::downgrade(self), self.pool.frames.control_handle());
-        let thread = sync::spawn("page writer", move || run(&cache, &control[0]));
+        let (slots, began) = (Arc::clone(&self.pool.slots), Arc::new(AtomicU32::new(0)));
+        let begins = Arc::clone(&began);
+        let thread = sync::spawn("page writer", move || {
+            // Without one it writes until the log has to be flushed first.
+            let _slot = slots.try_current();
+            begins.store(1, SeqCst);
+            sync::futex_wake(&begins, 1);
+            run(&cache, &control[0]);
+        });
         *self.writer.mark.lock() = Some(thread.mark());
         *self.writer.thread.lock() = Some(thread);
+        // It has its slot before any thread that comes later.
+        while began.load(SeqCst) == 0 {
+            sync::futex_wait(&began, 0, None);
+        }
     }
 
     /// Ends the background writer and waits for it. Pages that are dirty stay so.

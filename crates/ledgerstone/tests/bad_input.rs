@@ -662,7 +662,7 @@ fn more_threads_than_slots() {
     gate.wait();
     gate.wait();
     let results: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
-    let refused = results.iter().filter(|r| matches!(r, Err(Error::TooManyThreads(12)))).count();
+    let refused = results.iter().filter(|r| matches!(r, Err(Error::TooManyThreads(14)))).count();
     let fine = results.iter().filter(|r| r.is_ok()).count();
     assert_eq!(refused + fine, 16, "{results:?}");
     assert!(refused >= 4 && fine >= 4, "{results:?}");

@@ -8,7 +8,9 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use common::*;
-use ledgerstone::lock::{Grant, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait};
+use ledgerstone::lock::{
+    AnotherDied, Dead, Grant, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Repair, Wait,
+};
 use ledgerstone::{
     Conflict, Durability, Environment, Error, IndexDef, IndexKeys, Isolation, LockWait, Locking, Lsn, Options,
     TransactionOptions, Victim, Xid,
@@ -407,9 +409,9 @@ fn without_locks_what_may_still_be_rolled_back_is_neither_dead_nor_purged() {
 fn a_program_may_bring_its_own_lock_manager() {
     let made = Arc::new(AtomicU64::new(0));
     let count = Arc::clone(&made);
-    let options = quick().own_lock_manager(move |region, config| {
+    let options = quick().own_lock_manager(move |region, slots, config| {
         count.fetch_add(1, SeqCst);
-        Ok(Arc::new(LockTable::create(region, config)?) as Arc<dyn LockManager>)
+        Ok(Arc::new(LockTable::create(region, slots, config)?) as Arc<dyn LockManager>)
     });
     move_money(&bank(options));
     assert_eq!(made.load(SeqCst), 1);
@@ -779,6 +781,12 @@ struct Counting {
     is_full: Arc<AtomicU64>,
 }
 
+impl Repair for Counting {
+    fn repair(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        self.table.repair(dead)
+    }
+}
+
 impl LockManager for Counting {
     fn begin(&self, owner: OwnerNo, age: Xid) {
         LockManager::begin(&self.table, owner, age);
@@ -845,8 +853,8 @@ impl LockManager for Counting {
 fn a_lock_that_was_refused_is_asked_for_again_only_where_that_may_help() {
     let (asked, is_full) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (count, full) = (Arc::clone(&asked), Arc::clone(&is_full));
-    let env = bank(quick().own_lock_manager(move |region, config| {
-        let table = LockTable::create(region, config)?;
+    let env = bank(quick().own_lock_manager(move |region, slots, config| {
+        let table = LockTable::create(region, slots, config)?;
         Ok(Arc::new(Counting { table, asked: Arc::clone(&count), is_full: Arc::clone(&full) }) as Arc<dyn LockManager>)
     }));
     let asked_by = |f: &dyn Fn() -> Result<(), Error>| {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use ledgerstone_page::{Lsn, TableId, Xid};
+use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo};
 
 use crate::{DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait};
 
@@ -25,6 +26,13 @@ impl Apart {
 
     fn of(&self, name: LockName) -> &dyn LockManager {
         if name.table_id() == self.table { &self.kept } else { &*self.others }
+    }
+}
+
+impl Repair for Apart {
+    fn repair(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        self.others.repair(dead)?;
+        self.kept.repair(dead)
     }
 }
 
@@ -104,6 +112,11 @@ impl LockManager for Apart {
         self.kept.avoid_deadlocks(owner);
     }
 
+    fn adopt(&self, owner: OwnerNo, thread: SlotNo) {
+        self.others.adopt(owner, thread);
+        self.kept.adopt(owner, thread);
+    }
+
     fn set_weight(&self, owner: OwnerNo, weight: u64) {
         self.others.set_weight(owner, weight);
         self.kept.set_weight(owner, weight);
@@ -139,16 +152,51 @@ impl LockManager for Apart {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
-    use ledgerstone_region::Region;
+    use ledgerstone_region::sync::deaths::{kill, spawn_in};
+    use ledgerstone_region::sync::{self, Scheduler};
+    use ledgerstone_region::{Region, SlotTable};
 
     use super::*;
     use crate::{LockConfig, NoLocks};
+
+    /// A process dies with a lock of either kind. Whoever repairs has both, and gives them up.
+    #[test]
+    fn a_repair_is_one_of_both_managers() {
+        let outcome = Scheduler::run(1, || {
+            let config = LockConfig { owners: 2, locks_max: 64, ..LockConfig::default() };
+            let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("a small region");
+            let slots = Arc::new(SlotTable::create(&region, 4).expect("it fits"));
+            let kept = LockTable::create(&region, &slots, config).expect("it fits");
+            let others = NoLocks::create(&region, 2).expect("it fits");
+            let locks = Arc::new(Apart::new(TableId(2), kept, Arc::new(others)));
+            let (kept_key, other_key) = (LockName::key(TableId(2), 7), LockName::key(TableId(3), 7));
+            let (owner, there) = (OwnerNo(0), Arc::clone(&locks));
+            let victim = spawn_in(1, "victim", move || {
+                there.begin(owner, Xid(1));
+                for key in [kept_key, other_key] {
+                    let _ = there.lock(owner, key, Mode::X, Wait::Try).expect("it is free");
+                }
+                kill(1);
+            });
+            assert!(victim.join().is_err());
+            while !slots.repair(|dead| locks.repair(dead)).expect("a slot is free") {
+                sync::sleep_ns(100_000);
+            }
+            assert_eq!(locks.held(owner, kept_key), Some(Mode::X));
+            assert_eq!(locks.held_by_any(other_key), Some(Mode::X));
+            locks.adopt(owner, slots.current());
+            locks.unlock_all(owner, None);
+            assert_eq!((locks.held_by_any(kept_key), locks.held_by_any(other_key)), (None, None));
+        });
+        assert!(outcome.is_ok(), "{outcome:?}");
+    }
 
     #[test]
     fn locks_of_the_table_are_held_and_all_others_are_not() {
         let config = LockConfig { owners: 2, locks_max: 64, ..LockConfig::default() };
         let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("a small region");
-        let kept = LockTable::create(&region, config).expect("it fits");
+        let slots = Arc::new(SlotTable::create(&region, 2).expect("it fits"));
+        let kept = LockTable::create(&region, &slots, config).expect("it fits");
         let others = NoLocks::create(&region, 2).expect("it fits");
         let locks = Apart::new(TableId(2), kept, Arc::new(others));
         let (alice, bob) = (OwnerNo(0), OwnerNo(1));

@@ -3,9 +3,27 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
+#[cfg(feature = "deaths")]
+use ledgerstone_region::SlotNo;
+
 use crate::mode::ModeSet;
-use crate::table::{Bucket, LockTable, PRIVATE_NODES};
-use crate::{Mode, OwnerNo, bucket, wait_word};
+use crate::table::{Bucket, KEPT_BY_SHARD, LockTable, PRIVATE_NODES, SHARDS};
+use crate::{Mode, OwnerNo, wait_word};
+#[cfg(feature = "deaths")]
+use crate::{bucket::Holder, flags::Flag, table::MENDING};
+
+#[cfg(feature = "deaths")]
+impl LockTable {
+    /// Asserts that no lock, latch, node or wait is left: so it is when nobody does anything.
+    ///
+    /// # Panics
+    /// Something is.
+    pub fn assert_nothing_left(&self) {
+        assert_nobody_waits_in_vain(self);
+        assert_eq!(assert_consistent(self), 0, "locks are left over");
+        assert_idle(self, |slot| !self.slots.is_dead(slot) && self.slots.slot(slot).process().is_some());
+    }
+}
 
 /// Asserts Q5. A release counts those that hold something, and stops at the first that does not.
 fn assert_in_order(table: &LockTable, bucket: &Bucket) {
@@ -22,7 +40,7 @@ fn assert_in_order(table: &LockTable, bucket: &Bucket) {
 /// let it in. A wait for nobody is in no cycle, so no search would find it.
 pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
     for bucket_no in 0..table.buckets.len() as u32 {
-        let queue = table.latch_bucket(bucket_no, bucket::NOBODY);
+        let queue = table.latch_bucket(bucket_no, table.caller());
         assert_in_order(table, queue.bucket);
         let mut node_no = queue.bucket.head.load(Relaxed);
         while node_no != 0 {
@@ -35,6 +53,22 @@ pub(crate) fn assert_nobody_waits_in_vain(table: &LockTable) {
             assert!(is_served, "Q3: {} waits for nobody on {}", node.owner_no(), node.name());
             node_no = node.next.load(Relaxed);
         }
+    }
+}
+
+/// Asserts that no owner waits, holds others up, or is being mended, and that its thread is in one of these slots.
+#[cfg(feature = "deaths")]
+pub(crate) fn assert_idle(table: &LockTable, is_known: impl Fn(SlotNo) -> bool) {
+    for flag in [Flag::Sleeps, Flag::HoldsUp] {
+        assert_eq!(table.raised_count(flag), 0, "{flag:?} is left over");
+    }
+    for (owner_no, owner) in table.owners.iter().enumerate() {
+        assert_eq!(wait_word::state(owner.wait_word.load(Relaxed)), wait_word::IDLE, "owner {owner_no} waits");
+        assert_eq!(owner.holds_up.load(Relaxed), 0, "owner {owner_no} holds up");
+        assert!(owner.outer.iter().all(|place| place.load(Relaxed) == 0), "owner {owner_no} holds up");
+        let thread = owner.thread.load(Relaxed);
+        let is_known = thread & MENDING == 0 && Holder::in_word(thread).is_none_or(&is_known);
+        assert!(is_known, "the thread of owner {owner_no} is {thread:#x}");
     }
 }
 
@@ -65,7 +99,7 @@ pub(crate) fn assert_consistent(table: &LockTable) -> usize {
         assert_eq!(bucket.tail.load(Relaxed), last);
         assert_eq!((bucket.waiting.load(Relaxed), bucket.strong.load(Relaxed)), (waiting, strong), "Q4");
         for name in names {
-            let queue = table.latch(name, OwnerNo(0));
+            let queue = table.latch_bucket(table.bucket_no(name), table.caller());
             queue.for_each(name, |node_no, node| {
                 let mut held = ModeSet::EMPTY;
                 let mut is_beside = true;
@@ -88,15 +122,17 @@ pub(crate) fn assert_consistent(table: &LockTable) -> usize {
     let count = places.len();
     for (owner_no, owner) in table.owners.iter().enumerate() {
         let owner_no = OwnerNo(owner_no as u32);
-        let (mut node_no, mut previous, mut tables) = (owner.held_head.load(Relaxed), 0, 0);
+        let (mut node_no, mut previous, mut tables, mut held) = (owner.held_head.load(Relaxed), 0, 0, 0);
         while node_no != 0 {
             let node = table.node(node_no);
             assert!(queued.remove(&(owner_no, node_no)), "node {node_no} of {owner_no} is in no queue");
             assert_eq!(node.owner_previous.load(Relaxed), previous);
             tables += u32::from(node.name().is_table());
+            held += 1;
             (previous, node_no) = (node_no, node.owner_next.load(Relaxed));
         }
         assert_eq!(owner.table_nodes.load(Relaxed), tables, "table nodes of {owner_no}");
+        assert_eq!(owner.held_count.load(Relaxed), held, "nodes of {owner_no}");
         let mut words = 0;
         for place in &owner.intentions {
             let word = place.load(Relaxed);
@@ -109,6 +145,7 @@ pub(crate) fn assert_consistent(table: &LockTable) -> usize {
         let (mut free_no, mut free) = (owner.free_head.load(Relaxed), 0);
         while free_no != 0 {
             assert!(places.insert(free_no), "free node {free_no} is in two places");
+            assert_eq!(table.node(free_no).keeper.load(Relaxed), owner_no.0 + 1, "N1: node {free_no} of {owner_no}");
             free += 1;
             free_no = table.node(free_no).owner_next.load(Relaxed);
         }
@@ -116,16 +153,22 @@ pub(crate) fn assert_consistent(table: &LockTable) -> usize {
         assert!(free <= PRIVATE_NODES, "{owner_no} keeps {free} nodes");
     }
     assert!(queued.is_empty(), "requests in nobody's list: {queued:?}");
-    for shard in table.header().shards.iter().chain([&table.header().reserve]) {
+    for shard_no in 0..=SHARDS {
+        let shard = table.shard(shard_no);
+        assert_eq!(shard.latch.load(Relaxed), 0, "shard {shard_no} is latched");
         let (mut node_no, mut free) = (shard.head.load(Relaxed), 0);
         while node_no != 0 {
             assert!(places.insert(node_no), "free node {node_no} is in two places");
+            let keeper = table.node(node_no).keeper.load(Relaxed);
+            assert_eq!(keeper, KEPT_BY_SHARD | shard_no as u32, "N1: node {node_no} of shard {shard_no}");
             free += 1;
             node_no = table.node(node_no).owner_next.load(Relaxed);
         }
         assert_eq!(shard.count.load(Relaxed), free);
     }
-    let fresh = table.header().fresh.load(Relaxed);
+    let header = table.header();
+    assert_eq!((header.search_latch.load(Relaxed), header.fresh_latch.load(Relaxed)), (0, 0), "a latch is held");
+    let fresh = header.fresh.load(Relaxed);
     assert_eq!(places.len() as u32 + 1, fresh, "nodes were lost");
     count
 }

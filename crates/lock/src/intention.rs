@@ -23,6 +23,9 @@
 //!     lock is held `strong` is raised, and the owner looks at its word once more after it found `strong` at zero.
 //! I5. A word that was believed in once is a lock. It changes by compare-exchange (its owner's) or is collected (I2).
 //! I6. An owner with a node for any table writes no words, because one of its nodes may be for the same table.
+//! I7. `owner_previous` of a collected node says that its owner has not taken it in, from before the node is in the
+//!     chain until it is in the owner's list. So if the collector dies, a repair that finds such a node looks at the
+//!     words. If none names the node, the word was not collected, and the node is taken back.
 //!
 //! An `IX` in a word leaves no commit LSN in a bucket when it is given up. It leaves it in its owner, and a strong
 //! request takes the maximum of all owners. So the request may depend on a commit that never touched the table. That
@@ -36,20 +39,20 @@ use ledgerstone_region::sync;
 use crate::mode::ModeSet;
 use crate::nodes::Lot;
 use crate::queue::Queue;
-use crate::table::{INTENTIONS, LockTable, Owner};
+use crate::table::{INTENTIONS, LockTable, NOT_TAKEN_IN, Owner};
 use crate::{Grant, LockError, LockName, Mode, OwnerNo};
 
-const COLLECTED: u64 = 1 << 63;
+pub(crate) const COLLECTED: u64 = 1 << 63;
 const MODE_BITS: u64 = 3;
 
 #[inline]
-fn word_of(name: LockName, mode: Mode) -> u64 {
+pub(crate) fn word_of(name: LockName, mode: Mode) -> u64 {
     name.space | mode as u64 // IS is 1, IX is 2.
 }
 
 /// Name and mode in a word, unless it is free or collected.
 #[inline]
-fn lock_of(word: u64) -> Option<(LockName, Mode)> {
+pub(crate) fn lock_of(word: u64) -> Option<(LockName, Mode)> {
     if word & COLLECTED != 0 {
         return None;
     }
@@ -124,11 +127,17 @@ impl LockTable {
     fn take_in(&self, owner: &Owner, place: usize) {
         // Acquire pairs with the collector's compare-exchange, after which the word stays. The list comes first, so
         // that a thread that asks what the owner holds finds it in one or the other (`held`).
-        let node_no = owner.intentions[place].load(Acquire) as u32;
-        self.own(owner, node_no, self.node(node_no));
+        self.own_collected(owner, owner.intentions[place].load(Acquire) as u32);
         sync::yield_point("lock taken in");
         owner.intentions[place].store(0, SeqCst);
         owner.intention_count.store(owner.intention_count.load(Relaxed) - 1, Relaxed);
+    }
+
+    /// Puts a collected node into its owner's list. The collector has no part in it any more.
+    pub(crate) fn own_collected(&self, owner: &Owner, node_no: u32) {
+        let node = self.node(node_no);
+        node.keep_by(node.owner_no());
+        self.own(owner, node_no, node);
     }
 
     /// A request for an intention on a table, without a bucket if that can be. `None`: join the queue.
@@ -175,8 +184,7 @@ impl LockTable {
         match place.compare_exchange(word, 0, SeqCst, Acquire) {
             Ok(_) | Err(0) => None,
             Err(collected) => {
-                let node_no = collected as u32;
-                self.own(owner, node_no, self.node(node_no)); // As in `take_in`.
+                self.own_collected(owner, collected as u32); // As in `take_in`.
                 place.store(0, SeqCst);
                 Some(grant(None)) // I3
             }
@@ -204,12 +212,14 @@ impl LockTable {
                         continue;
                     }
                     let node_no = self.take_node_for_table(owner_no)?;
+                    self.node(node_no).owner_previous.store(NOT_TAKEN_IN, Relaxed); // I7; `add` publishes it.
                     queue.add(node_no, name, OwnerNo(other_no as u32), Some(mode), None);
                     sync::yield_point("lock collect");
                     if place.compare_exchange(word, COLLECTED | u64::from(node_no), SeqCst, SeqCst).is_ok() {
                         self.header().counters.collected.fetch_add(1, Relaxed);
                     } else {
                         queue.remove(self.node(node_no));
+                        self.node(node_no).owner_previous.store(0, Relaxed);
                         self.free_one(owner_no, node_no);
                     }
                 }
@@ -296,7 +306,7 @@ impl LockTable {
 
     pub(crate) fn free_one(&self, owner_no: OwnerNo, node_no: u32) {
         let mut lot = Lot::default();
-        self.free_node(self.owner(owner_no), node_no, &mut lot);
+        self.free_node(owner_no, self.owner(owner_no), node_no, &mut lot);
         self.give_back(owner_no, lot);
     }
 }

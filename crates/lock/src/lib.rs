@@ -7,11 +7,12 @@
 //! ```
 //! use ledgerstone_lock::{LockConfig, LockManager, LockName, LockTable, Mode, OwnerNo, Wait};
 //! use ledgerstone_page::{TableId, Xid};
-//! use ledgerstone_region::Region;
+//! use ledgerstone_region::{Region, SlotTable};
 //!
 //! let config = LockConfig { owners: 8, locks_max: 1000, ..LockConfig::default() };
 //! let region = Region::anonymous(1 << 24)?;
-//! let locks = LockTable::create(&region, config)?;
+//! let slots = std::sync::Arc::new(SlotTable::create(&region, 64)?);
+//! let locks = LockTable::create(&region, &slots, config)?;
 //! let (alice, bob) = (OwnerNo(0), OwnerNo(1));
 //! locks.begin(alice, Xid(1));
 //! locks.begin(bob, Xid(2));
@@ -42,6 +43,11 @@
 //! | `wait` | sleeping for a lock, and all ways to wake up |
 //! | `deadlock` | cycles in a waits-for graph, as a pure function |
 //! | `waits_for` | the waits-for graph of a lock table |
+//! | `flags` | one bit for each owner, instead of a count |
+//! | `repair` | what a survivor does after a death: free nodes, owners, waits |
+//! | `rebuild` | a bucket made whole from its nodes |
+//! | `standing` | how a node says where it is, for whoever scans the nodes |
+//! | `planted` | the parts of a repair that a test leaves out |
 //!
 //! This crate does not know what a name stands for, what pages are, or when a transaction begins or ends. It does not
 //! know the log: an LSN is a number that grows.
@@ -53,13 +59,17 @@
 #[cfg(not(loom))]
 mod apart;
 mod bucket;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(any(test, feature = "deaths"), not(loom)))]
 mod check;
 #[cfg(not(loom))]
 mod deadlock;
 mod error;
 #[cfg(not(loom))]
+mod flags;
+#[cfg(not(loom))]
 mod intention;
+#[cfg(all(test, loom))]
+mod loom_deaths;
 #[cfg(all(test, loom))]
 mod loom_hand_off;
 mod manager;
@@ -70,11 +80,18 @@ mod nodes;
 mod none;
 #[cfg(not(loom))]
 mod owner;
+#[cfg(not(loom))]
+mod planted;
 mod policy;
 #[cfg(not(loom))]
 mod queue;
 #[cfg(not(loom))]
+mod rebuild;
+#[cfg(not(loom))]
+mod repair;
+#[cfg(not(loom))]
 mod request;
+mod standing;
 #[cfg(not(loom))]
 mod table;
 #[cfg(all(test, not(loom)))]
@@ -90,7 +107,11 @@ pub use apart::Apart;
 #[cfg(not(loom))]
 pub use deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path, victim_of};
 pub use error::{DeadlockEdge, LockError};
-pub use manager::{Grant, LockManager, LockName, LockStats, OwnerNo, Wait};
+#[cfg(not(loom))]
+pub use ledgerstone_region::{AnotherDied, Dead, Repair};
+#[cfg(not(loom))]
+pub use manager::LockManager;
+pub use manager::{Grant, LockName, LockStats, OwnerNo, Wait};
 pub use mode::Mode;
 #[cfg(not(loom))]
 pub use none::NoLocks;

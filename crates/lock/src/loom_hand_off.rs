@@ -2,12 +2,13 @@
 //! loom_hand_off`.
 
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
-use ledgerstone_region::sync;
+use ledgerstone_region::{SlotNo, sync};
 use loom::sync::Arc;
 use loom::thread;
 
+use crate::bucket::Holder;
 use crate::wait_word::Sleeper;
-use crate::{OwnerNo, bucket, wait_word};
+use crate::{bucket, wait_word};
 
 fn model(preemptions: usize, f: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -20,7 +21,7 @@ fn the_bucket_latch_excludes_and_wakes_whoever_sleeps() {
     model(2, || {
         let shared = Arc::new((AtomicU32::new(0), AtomicU64::new(0)));
         let add = |shared: &(AtomicU32, AtomicU64), n| {
-            bucket::latch(&shared.0, OwnerNo(n));
+            bucket::latch(&shared.0, Holder::of(SlotNo(n)));
             shared.1.store(shared.1.load(Relaxed) + 1, Relaxed); // Lost if two were inside.
             bucket::unlatch(&shared.0);
         };

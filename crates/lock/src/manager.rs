@@ -5,9 +5,15 @@
 
 use std::fmt;
 
-use ledgerstone_page::{Lsn, TableId, Xid};
+#[cfg(not(loom))]
+use ledgerstone_page::Xid;
+use ledgerstone_page::{Lsn, TableId};
+#[cfg(not(loom))]
+use ledgerstone_region::{Repair, SlotNo};
 
-use crate::{DeadlockEdge, LockError, Mode};
+use crate::Mode;
+#[cfg(not(loom))]
+use crate::{DeadlockEdge, LockError};
 
 /// Index of a transaction in the transaction table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -155,7 +161,11 @@ pub struct LockStats {
 /// L3. Each wait ends: with the lock, at its deadline, by a deadlock (one owner of the cycle gives way), or by
 ///     [`cancel_all_waits`](LockManager::cancel_all_waits).
 /// L4. A refused request changes nothing.
-pub trait LockManager: Send + Sync {
+///
+/// After a death, [`Repair::repair`] makes what the dead have left half done whole. Requests of theirs that wait are
+/// taken out. What they hold stays, in the name of the thread that repairs, until somebody ends their transactions.
+#[cfg(not(loom))]
+pub trait LockManager: Repair + Send + Sync {
     /// Announces that `owner` now stands for transaction `age`. The call comes before the owner's first lock. By
     /// default the owner with the largest age gives way in a deadlock. So a retry that keeps the age of its first
     /// attempt succeeds in the end.
@@ -169,6 +179,13 @@ pub trait LockManager: Send + Sync {
     /// such a manager behind an [`Apart`](crate::Apart).
     fn isolates(&self) -> bool {
         true
+    }
+
+    /// The manager itself, if it is the table of this crate: that one can be had in another view of its region.
+    #[cfg(feature = "deaths")]
+    #[doc(hidden)]
+    fn as_table(&self) -> Option<&crate::LockTable> {
+        None
     }
 
     /// Locks `name`, or raises what `owner` holds on it to the supremum of that and `mode`.
@@ -215,8 +232,9 @@ pub trait LockManager: Send + Sync {
         u32::MAX
     }
 
-    /// Gives up everything that `owner` holds, from any process. With `commit_lsn`, the locks of a writer leave it
-    /// behind for the next owner. This is early lock release: the commit is in the log, but need not be durable yet.
+    /// Gives up everything that `owner` holds. After a death, somebody else does so ([`adopt`](LockManager::adopt)).
+    /// With `commit_lsn`, the locks of a writer leave it behind for the next owner. This is early lock release: the
+    /// commit is in the log, but need not be durable yet.
     fn unlock_all(&self, owner: OwnerNo, commit_lsn: Option<Lsn>);
 
     /// Calls `visit` for each lock of `owner`, newest first but for intentions on tables, which come first.
@@ -240,6 +258,14 @@ pub trait LockManager: Send + Sync {
     /// called.
     fn may_avoid_deadlocks(&self) -> bool {
         true
+    }
+
+    /// Hands all that `owner` holds to the thread in another slot, which makes the calls for it from now on. For a
+    /// transaction that goes on in another process than the one that has begun it, or that is ended for the dead after
+    /// the repair. Nobody else makes calls for the owner meanwhile. But a repair may be mending it, which is waited
+    /// for: the last transaction of this owner may have been of a process that has died since.
+    fn adopt(&self, owner: OwnerNo, thread: SlotNo) {
+        let _ = (owner, thread);
     }
 
     /// Sets how much would be lost if `owner` gave way, in bytes of log. Called before it may wait.

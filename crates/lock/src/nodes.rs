@@ -11,11 +11,18 @@
 //! tables are asked for at a time. Then the request is refused, as any other is when the nodes run out. What comes back
 //! fills the reserve first, even before the owner's private stock: an idle owner would keep there what others need. The
 //! reserve takes no more than it lacks, because locks on keys cannot have it.
+//!
+//! N1. The `keeper` of a free node says who has it, also while it is between two lists. It changes under the latch of
+//!     the shard that gives or gets the node. So a repair makes the list of a shard again with its latch held, and that
+//!     of an owner when its thread is dead.
 
 use std::sync::atomic::{Ordering::Relaxed, Ordering::SeqCst};
 
-use crate::table::{LockTable, Owner, PRIVATE_NODES, SHARDS, Shard};
+use crate::table::{KEPT_BY_SHARD, LockTable, Node, Owner, PRIVATE_NODES, SHARDS};
 use crate::{LockError, OwnerNo, bucket};
+
+/// So many nodes are given back at a time: while a shard is latched, each of them is touched.
+const LOT_MAX: u32 = 64;
 
 /// A chain of free nodes on the way to a shard, linked by `owner_next`.
 #[derive(Default)]
@@ -32,6 +39,19 @@ impl Lot {
         let node_no = self.first;
         self.first = table.node(node_no).owner_next.load(Relaxed);
         Some(node_no)
+    }
+}
+
+impl Node {
+    /// Notes that an owner has it.
+    #[inline]
+    pub(crate) fn keep_by(&self, owner_no: OwnerNo) {
+        self.keeper.store(owner_no.0 + 1, Relaxed); // Read by a repair, after the death of whoever stores it (N1).
+    }
+
+    /// Notes that a shard has it.
+    pub(crate) fn keep_by_shard(&self, shard_no: usize) {
+        self.keeper.store(KEPT_BY_SHARD | shard_no as u32, Relaxed); // Under the shard's latch (N1).
     }
 }
 
@@ -68,7 +88,7 @@ impl LockTable {
     pub(crate) fn take_node_for_table(&self, owner_no: OwnerNo) -> Result<u32, LockError> {
         let owner = self.owner(owner_no);
         let mut node_no = self.take_private(owner).or_else(|| self.take_node_of_others(owner_no, owner));
-        if node_no.is_none() && self.take_from_shard(owner_no, owner, &self.header().reserve, 1) {
+        if node_no.is_none() && self.take_from_shard(owner_no, owner, SHARDS, 1) {
             node_no = self.take_private(owner);
         }
         node_no.ok_or_else(|| self.table_full())
@@ -78,7 +98,9 @@ impl LockTable {
     pub(crate) fn fill_reserve(&self) {
         let (reserve, count) = (&self.header().reserve, self.config.reserve_count());
         for node_no in 1..=count {
-            self.node(node_no).owner_next.store(if node_no < count { node_no + 1 } else { 0 }, Relaxed);
+            let node = self.node(node_no);
+            node.keep_by_shard(SHARDS);
+            node.owner_next.store(if node_no < count { node_no + 1 } else { 0 }, Relaxed);
         }
         reserve.head.store(1, Relaxed);
         reserve.count.store(count, Relaxed);
@@ -91,7 +113,7 @@ impl LockTable {
 
     /// Gives a node back; what exceeds the owner's private stock goes to `lot`.
     #[inline]
-    pub(crate) fn free_node(&self, owner: &Owner, node_no: u32, lot: &mut Lot) {
+    pub(crate) fn free_node(&self, owner_no: OwnerNo, owner: &Owner, node_no: u32, lot: &mut Lot) {
         let node = self.node(node_no);
         let count = owner.free_count.load(Relaxed);
         if count < PRIVATE_NODES {
@@ -103,6 +125,9 @@ impl LockTable {
             lot.last = if lot.count == 0 { node_no } else { lot.last };
             lot.first = node_no;
             lot.count += 1;
+            if lot.count == LOT_MAX {
+                self.give_back_lot(owner_no, std::mem::take(lot));
+            }
         }
     }
 
@@ -129,8 +154,15 @@ impl LockTable {
         if lot.count == 0 {
             return;
         }
-        let shard = &self.header().shards[owner_no.0 as usize % SHARDS];
-        bucket::latch(&shard.latch, owner_no);
+        let shard_no = owner_no.0 as usize % SHARDS;
+        let shard = self.shard(shard_no);
+        bucket::latch(&shard.latch, self.holder(owner_no));
+        let mut node_no = lot.first;
+        for _ in 0..lot.count {
+            let node = self.node(node_no);
+            node.keep_by_shard(shard_no);
+            node_no = node.owner_next.load(Relaxed);
+        }
         self.node(lot.last).owner_next.store(shard.head.load(Relaxed), Relaxed);
         shard.head.store(lot.first, Relaxed);
         shard.count.store(shard.count.load(Relaxed) + lot.count, Relaxed);
@@ -140,12 +172,14 @@ impl LockTable {
     /// Gives the reserve what it lacks, from the lot and then from the owner's private stock.
     fn refill_reserve(&self, owner_no: OwnerNo, lot: &mut Lot) {
         let (reserve, owner) = (&self.header().reserve, self.owner(owner_no));
-        bucket::latch(&reserve.latch, owner_no);
+        bucket::latch(&reserve.latch, self.holder(owner_no));
         let mut count = reserve.count.load(Relaxed);
         while count < self.config.reserve_count()
             && let Some(node_no) = lot.take(self).or_else(|| self.take_private(owner))
         {
-            self.node(node_no).owner_next.store(reserve.head.load(Relaxed), Relaxed);
+            let node = self.node(node_no);
+            node.keep_by_shard(SHARDS);
+            node.owner_next.store(reserve.head.load(Relaxed), Relaxed);
             reserve.head.store(node_no, Relaxed);
             count += 1;
         }
@@ -156,26 +190,28 @@ impl LockTable {
     #[cold]
     #[inline(never)]
     fn take_node_of_others(&self, owner_no: OwnerNo, owner: &Owner) -> Option<u32> {
-        let shards = &self.header().shards;
         let first = owner_no.0 as usize % SHARDS;
-        let is_refilled = self.take_from_shard(owner_no, owner, &shards[first], PRIVATE_NODES)
-            || self.take_fresh(owner)
-            || (1..SHARDS).any(|i| self.take_from_shard(owner_no, owner, &shards[(first + i) % SHARDS], PRIVATE_NODES));
+        let is_refilled = self.take_from_shard(owner_no, owner, first, PRIVATE_NODES)
+            || self.take_fresh(owner_no, owner)
+            || (1..SHARDS).any(|i| self.take_from_shard(owner_no, owner, (first + i) % SHARDS, PRIVATE_NODES));
         if is_refilled { self.take_private(owner) } else { None }
     }
 
-    fn take_from_shard(&self, owner_no: OwnerNo, owner: &Owner, shard: &Shard, count_max: u32) -> bool {
+    fn take_from_shard(&self, owner_no: OwnerNo, owner: &Owner, shard_no: usize, count_max: u32) -> bool {
+        let shard = self.shard(shard_no);
         if shard.count.load(Relaxed) == 0 {
             return false; // A guess without the latch: an owner that misses nodes given back this instant goes on elsewhere.
         }
-        bucket::latch(&shard.latch, owner_no);
+        bucket::latch(&shard.latch, self.holder(owner_no));
         let available = shard.count.load(Relaxed);
         let taken = available.min(count_max);
         if taken > 0 {
             let first = shard.head.load(Relaxed);
             let mut last = first;
+            self.node(last).keep_by(owner_no);
             for _ in 1..taken {
                 last = self.node(last).owner_next.load(Relaxed);
+                self.node(last).keep_by(owner_no);
             }
             shard.head.store(self.node(last).owner_next.load(Relaxed), Relaxed);
             shard.count.store(available - taken, Relaxed);
@@ -187,17 +223,25 @@ impl LockTable {
         taken > 0
     }
 
-    fn take_fresh(&self, owner: &Owner) -> bool {
+    /// Takes nodes that nobody ever had. They have their keeper before the number says that they are in use.
+    fn take_fresh(&self, owner_no: OwnerNo, owner: &Owner) -> bool {
+        let header = self.header();
         let total = self.nodes.len() as u32;
-        let lot = |fresh: u32| Some(fresh + PRIVATE_NODES.min(total - fresh)).filter(|&next| next > fresh);
-        // SeqCst for no partner: the numbers are all that is handed over, and the path is rare.
-        let Ok(first) = self.header().fresh.fetch_update(SeqCst, SeqCst, lot) else { return false };
-        let taken = PRIVATE_NODES.min(total - first);
+        if header.fresh.load(Relaxed) >= total {
+            return false; // It only rises.
+        }
+        bucket::latch(&header.fresh_latch, self.holder(owner_no));
+        let first = header.fresh.load(Relaxed);
+        let taken = PRIVATE_NODES.min(total.saturating_sub(first));
         for node_no in (first..first + taken).rev() {
-            self.node(node_no).owner_next.store(owner.free_head.load(Relaxed), Relaxed);
+            let node = self.node(node_no);
+            node.keep_by(owner_no);
+            node.owner_next.store(owner.free_head.load(Relaxed), Relaxed);
             owner.free_head.store(node_no, Relaxed);
         }
         owner.free_count.store(owner.free_count.load(Relaxed) + taken, Relaxed);
-        true
+        header.fresh.store(first + taken, SeqCst); // Release, for whoever scans up to it.
+        bucket::unlatch(&header.fresh_latch);
+        taken > 0
     }
 }

@@ -10,43 +10,57 @@
 //!     passed over as dead.
 //! N3. An owner that is granted a lock depends on the newest commit of all: its data may have been met.
 //!
+//! N4. Each owner that may have written has a bit of its own. The bit is set and cleared by one store, so a death
+//!     leaves nothing to repair. The bits of the dead stay until somebody ends their transactions.
+//!
 //! What it does not do: wait, refuse, search.
 
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
-use ledgerstone_region::{Handle, Region, RegionError};
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
+use ledgerstone_region::{AnotherDied, Dead, Handle, Region, RegionError, Repair};
 
 use crate::{Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait};
 
 /// Grants every request at once and remembers none.
 pub struct NoLocks {
-    /// Owners that may have written (N2); 1 for each that may.
-    wrote: Handle<[AtomicU32]>,
-    /// How many of those there are, and the newest commit (N3).
-    shared: Handle<[AtomicU64]>,
+    /// A bit for each owner: whether it may have written (N2, N4).
+    writers: Handle<[AtomicU64]>,
+    /// The newest commit (N3), alone in its line.
+    newest_commit: Handle<[AtomicU64]>,
 }
-
-const WRITERS: usize = 0;
-const NEWEST_COMMIT: usize = 1;
 
 impl NoLocks {
     /// Makes one for owners numbered below `owner_count`.
     ///
     /// # Errors
-    /// The region has no room for 4 bytes an owner and two cache lines.
+    /// The region has no room for a bit an owner and two cache lines.
     pub fn create(region: &Region, owner_count: u32) -> Result<NoLocks, RegionError> {
-        let wrote = region.handle_slice(region.alloc::<AtomicU32>(u64::from(owner_count.max(1)), 64)?)?;
-        let shared = region.handle_slice(region.alloc::<AtomicU64>(8, 64)?)?;
-        Ok(NoLocks { wrote, shared })
+        let words = u64::from(owner_count.max(1)).div_ceil(64).next_multiple_of(8);
+        let writers = region.handle_slice(region.alloc::<AtomicU64>(words, 64)?)?;
+        let newest_commit = region.handle_slice(region.alloc::<AtomicU64>(8, 64)?)?;
+        Ok(NoLocks { writers, newest_commit })
+    }
+
+    /// Where the owner's bit is.
+    fn bit(&self, owner: OwnerNo) -> (&AtomicU64, u64) {
+        (&self.writers[owner.0 as usize / 64], 1 << (owner.0 % 64))
     }
 
     fn grant(&self, owner: OwnerNo, name: LockName, mode: Mode) -> Lsn {
         let may_write = if name.is_table() { mode == Mode::X } else { mode.may_write() };
-        if may_write && self.wrote[owner.0 as usize].swap(1, Relaxed) == 0 {
+        let (word, bit) = self.bit(owner);
+        if may_write && word.load(Relaxed) & bit == 0 {
             // SeqCst: before the owner changes a page, and so before a thread that latches that page afterwards asks.
-            self.shared[WRITERS].fetch_add(1, SeqCst);
+            word.fetch_or(bit, SeqCst);
         }
-        Lsn(self.shared[NEWEST_COMMIT].load(Acquire))
+        Lsn(self.newest_commit[0].load(Acquire))
+    }
+}
+
+impl Repair for NoLocks {
+    /// N4.
+    fn repair(&self, _dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        Ok(())
     }
 }
 
@@ -72,12 +86,12 @@ impl LockManager for NoLocks {
     fn held_by_any(&self, name: LockName) -> Option<Mode> {
         // N2. Of a table it is an intention: an exclusive lock would speak for all its keys, which nobody has asked
         //     for.
-        let has_writers = self.shared[WRITERS].load(SeqCst) > 0;
+        let has_writers = self.writers.iter().any(|word| word.load(SeqCst) != 0);
         has_writers.then_some(if name.is_table() { Mode::IX } else { Mode::X })
     }
 
     fn depends(&self, _name: LockName) -> Lsn {
-        Lsn(self.shared[NEWEST_COMMIT].load(Acquire))
+        Lsn(self.newest_commit[0].load(Acquire))
     }
 
     fn downgrade(&self, _owner: OwnerNo, _name: LockName, _to: Mode) -> Option<Mode> {
@@ -90,10 +104,11 @@ impl LockManager for NoLocks {
 
     fn unlock_all(&self, owner: OwnerNo, commit_lsn: Option<Lsn>) {
         if let Some(lsn) = commit_lsn {
-            self.shared[NEWEST_COMMIT].fetch_max(lsn.0, SeqCst);
+            self.newest_commit[0].fetch_max(lsn.0, SeqCst);
         }
-        if self.wrote[owner.0 as usize].swap(0, Relaxed) == 1 {
-            self.shared[WRITERS].fetch_sub(1, SeqCst);
+        let (word, bit) = self.bit(owner);
+        if word.load(Relaxed) & bit != 0 {
+            word.fetch_and(!bit, SeqCst);
         }
     }
 

@@ -54,7 +54,7 @@ impl LockTable {
             owner.table_nodes.store(owner.table_nodes.load(Relaxed) - 1, Relaxed);
         }
         let mut lot = Lot::default();
-        self.free_node(owner, node_no, &mut lot);
+        self.free_node(owner_no, owner, node_no, &mut lot);
         self.give_back(owner_no, lot);
     }
 

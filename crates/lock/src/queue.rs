@@ -35,15 +35,21 @@
 //! Q7. A sleeper that is passed waits for the owner that passes it, which runs, and for nobody else that waits for a
 //!     third. So no pass closes a cycle, which nobody would search for: those in it have searched by then. A sleeper
 //!     is therefore not passed where it would stand behind an older request or an upgrade that others hold up.
+//! Q8. The modes of a node say whether it is a request. If so, it is in the chain of the bucket that it names. If not,
+//!     it is in none. Links and counts follow. So one store makes a request, and one ends it. The store is
+//!     a release: whoever reads the modes of any node, with no latch held, then reads what belongs to them. If the
+//!     holder of the latch dies, a repair makes the chain again from the nodes (`rebuild`).
 
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
-
+use ledgerstone_region::atomic::{
+    AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
 use ledgerstone_region::sync;
 
+use crate::bucket::Holder;
 use crate::mode::ModeSet;
 use crate::table::{Bucket, LockTable, Node};
 use crate::wait_word::Sleeper;
-use crate::{LockName, Mode, OwnerNo, bucket, wait_word};
+use crate::{LockName, Mode, OwnerNo, bucket, standing, wait_word};
 
 /// How often a sleeper is passed: some of them make up for the cost of waking it, and more do not make it cheaper.
 pub(crate) const PASSES_MAX: u32 = 64;
@@ -64,7 +70,7 @@ pub(crate) struct GrantedAsleep {
 
 /// A latched bucket; dropping it unlatches.
 pub(crate) struct Queue<'a> {
-    table: &'a LockTable,
+    pub(crate) table: &'a LockTable,
     pub(crate) bucket: &'a Bucket,
     pub(crate) bucket_no: u32,
 }
@@ -87,14 +93,14 @@ impl Drop for Queue<'_> {
 }
 
 impl LockTable {
-    /// Latches the bucket of `name` in the name of `holder`.
+    /// Latches the bucket of `name` in the name of an owner.
     #[inline]
-    pub(crate) fn latch(&self, name: LockName, holder: OwnerNo) -> Queue<'_> {
-        self.latch_bucket(self.bucket_no(name), holder)
+    pub(crate) fn latch(&self, name: LockName, owner_no: OwnerNo) -> Queue<'_> {
+        self.latch_bucket(self.bucket_no(name), self.holder(owner_no))
     }
 
     #[inline]
-    pub(crate) fn latch_bucket(&self, bucket_no: u32, holder: OwnerNo) -> Queue<'_> {
+    pub(crate) fn latch_bucket(&self, bucket_no: u32, holder: Holder) -> Queue<'_> {
         sync::yield_point("lock bucket");
         let bucket = &self.buckets[bucket_no as usize];
         bucket::latch(&bucket.latch, holder);
@@ -169,7 +175,7 @@ impl Queue<'_> {
         let node = self.table.node(node_no);
         node.space.store(name.space, Relaxed);
         node.item.store(name.item, Relaxed);
-        node.owner.store(owner.0, Relaxed);
+        node.owner.store(owner.0, Release); // Behind the mark of a collected one (I7).
         node.bucket.store(self.bucket_no, Relaxed);
         node.passes.store(0, Relaxed);
         let mut before = 0;
@@ -199,7 +205,7 @@ impl Queue<'_> {
         node.passes.store(0, Relaxed);
         node.next.store(0, Relaxed);
         node.previous.store(0, Relaxed);
-        node.modes.store(mode as u32, Relaxed);
+        standing::publish(&node.modes, mode as u32); // Q8
         self.bucket.head.store(node_no, Relaxed);
         self.bucket.tail.store(node_no, Relaxed);
     }
@@ -243,12 +249,11 @@ impl Queue<'_> {
     pub(crate) fn set_modes(&self, node: &Node, granted: Option<Mode>, wanted: Option<Mode>) {
         let number = |mode: Option<Mode>| mode.map_or(0, |m| m as u32);
         let (before, after) = (node.modes.load(Relaxed), number(granted) | number(wanted) << 8);
-        node.modes.store(after, Relaxed);
+        standing::publish(&node.modes, after); // Q8
         if (before | after) >> 8 != 0 {
             add(&self.bucket.waiting, i32::from(after >> 8 != 0) - i32::from(before >> 8 != 0));
         }
         if node.space.load(Relaxed) & 3 == 0 && node.item.load(Relaxed) == 0 {
-            let is_strong = |modes: u32| modes & 0xff > Mode::IX as u32 || modes >> 8 > Mode::IX as u32;
             match (is_strong(before), is_strong(after)) {
                 (false, true) => drop(self.bucket.strong.fetch_add(1, SeqCst)), // See `intention`.
                 (true, false) => drop(self.bucket.strong.fetch_sub(1, SeqCst)),
@@ -447,6 +452,12 @@ impl Queue<'_> {
             }
         });
     }
+}
+
+/// Whether a node for a table with these modes is counted in `strong` (Q4).
+#[inline]
+pub(crate) fn is_strong(modes: u32) -> bool {
+    modes & 0xff > Mode::IX as u32 || modes >> 8 > Mode::IX as u32
 }
 
 fn add(count: &AtomicU32, change: i32) {

@@ -1,14 +1,15 @@
 //! The calls of the trait, made of queues, owners and waits.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
-
 use ledgerstone_page::{Lsn, TableId, Xid};
-use ledgerstone_region::sync;
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use ledgerstone_region::{SlotNo, sync};
 
+use crate::bucket::Holder;
+use crate::flags::Flag;
 use crate::nodes::Lot;
 use crate::queue::{GrantedAsleep, PASSES_MAX, Queue};
 use crate::table::LockTable;
-use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait, bucket};
+use crate::{Conflict, DeadlockEdge, Grant, LockError, LockManager, LockName, LockStats, Mode, OwnerNo, Wait};
 
 /// Whether a request gets a node from the reserve if there is no other: one for a whole table, by which key locks are
 /// given back.
@@ -230,7 +231,7 @@ impl LockTable {
             let node = self.node(node_no);
             let next = node.owner_next.load(Relaxed);
             let name = node.name();
-            let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
+            let queue = self.latch_bucket(node.bucket.load(Relaxed), self.holder(owner_no));
             if let (Some(lsn), Some(mode)) = (commit_lsn, node.granted())
                 && mode.may_write()
             {
@@ -242,7 +243,7 @@ impl LockTable {
             if let Some(woken) = woken {
                 woken.wake(self);
             }
-            self.free_node(owner, node_no, &mut lot);
+            self.free_node(owner_no, owner, node_no, &mut lot);
             node_no = next;
         }
         self.give_back(owner_no, lot);
@@ -258,9 +259,15 @@ impl LockTable {
 }
 
 impl LockManager for LockTable {
+    #[cfg(feature = "deaths")]
+    fn as_table(&self) -> Option<&LockTable> {
+        Some(self)
+    }
+
     #[inline]
     fn begin(&self, owner_no: OwnerNo, age: Xid) {
         let owner = self.owner(owner_no);
+        self.enter(owner);
         assert!(LockTable::holds_nothing(owner), "{owner_no} begins as {age} and still holds locks");
         // Read by others only after they met a node of this owner under a bucket's latch.
         owner.age.store(age.0, Relaxed);
@@ -318,13 +325,13 @@ impl LockManager for LockTable {
                 return None;
             }
         }
-        let queue = self.latch(name, owner_no);
+        let queue = self.latch_bucket(self.bucket_no(name), self.caller()); // Not in the name of the owner's thread.
         let scan = queue.scan(name, owner_no, None);
         if scan.mine == 0 { None } else { self.node(scan.mine).granted() }
     }
 
     fn held_by_any(&self, name: LockName) -> Option<Mode> {
-        let queue = self.latch(name, bucket::NOBODY);
+        let queue = self.latch_bucket(self.bucket_no(name), self.caller());
         let mut any = if self.has_intentions(name) { self.intention_of_any(name) } else { None };
         queue.for_each(name, |_, node| {
             if let Some(mode) = node.granted() {
@@ -335,7 +342,7 @@ impl LockManager for LockTable {
     }
 
     fn depends(&self, name: LockName) -> Lsn {
-        Lsn(self.latch(name, bucket::NOBODY).bucket.commit_lsn.load(Relaxed))
+        Lsn(self.latch_bucket(self.bucket_no(name), self.caller()).bucket.commit_lsn.load(Relaxed))
     }
 
     fn downgrade(&self, owner_no: OwnerNo, name: LockName, to: Mode) -> Option<Mode> {
@@ -406,7 +413,7 @@ impl LockManager for LockTable {
             let name = node.name();
             let is_covered = || node.granted().is_none_or(|mode| whole.stands_for(mode));
             if name.is_part() && name.table_id() == table && is_covered() {
-                let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
+                let queue = self.latch_bucket(node.bucket.load(Relaxed), self.holder(owner_no));
                 queue.remove(node);
                 let woken = queue.admit(name);
                 drop(queue);
@@ -460,8 +467,8 @@ impl LockManager for LockTable {
         // Before the request of `by` is queued. Its places are its thread's own.
         if let Some(place) = owner.outer.iter().find(|place| place.load(Relaxed) == 0) {
             place.store(held_up.as_outer(outer), SeqCst);
-            held_up.held_up.fetch_add(1, SeqCst);
-            owner.holds_up.fetch_add(1, SeqCst);
+            owner.holds_up.store(owner.holds_up.load(Relaxed) + 1, SeqCst);
+            self.raise(Flag::HoldsUp, by);
         }
     }
 
@@ -471,13 +478,21 @@ impl LockManager for LockTable {
         let is_meant = |place: &&AtomicU64| place.load(Relaxed) as u32 == outer.0 + 1;
         if let Some(place) = owner.outer.iter().find(is_meant) {
             place.store(0, SeqCst);
-            self.owner(outer).held_up.fetch_sub(1, SeqCst);
-            owner.holds_up.fetch_sub(1, SeqCst);
+            let left = owner.holds_up.load(Relaxed) - 1;
+            owner.holds_up.store(left, SeqCst);
+            if left == 0 {
+                self.lower(Flag::HoldsUp, by);
+            }
         }
     }
 
     fn awaits_end(&self, waiter: OwnerNo, of: OwnerNo) -> bool {
         self.leads_to(waiter, of)
+    }
+
+    fn adopt(&self, owner_no: OwnerNo, thread: SlotNo) {
+        // A repair may be mending the owner: not after this transaction, but after the last one here.
+        LockTable::change_thread(self.owner(owner_no), Holder::of(thread));
     }
 
     fn set_weight(&self, owner_no: OwnerNo, weight: u64) {

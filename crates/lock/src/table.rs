@@ -4,26 +4,32 @@
 //! header   latch of the deadlock search, switches, counters, shards of free nodes, a reserve of them
 //! buckets  64 bytes each: latch, commit LSN left behind, head and tail of a chain of nodes
 //! nodes    64 bytes each: one request of one owner for one name; number 0 is "none"
-//! owners   192 bytes each: age, list of nodes, private free nodes, wait word; intentions on tables
+//! owners   256 bytes each: age, list of nodes, private free nodes, wait word; intentions on tables
+//! flags    16 bytes for 64 owners: who sleeps, who holds others up
 //! ```
 //!
 //! T1. A node is in exactly one place: a bucket's chain (and then in its owner's list), an owner's private free list, a
-//!     shard's free list, or the never used rest. The reserve is a shard's free list.
+//!     shard's free list, or the never used rest. The reserve is a shard's free list. The node says itself which
+//!     (`repair` R1), and the lists can be made again from that.
 //! T2. A bucket's chain and the modes of its nodes change only under the bucket's latch. It holds the requests for all
 //!     names that hash to it: first those that hold something, then those that only wait, the oldest transaction first.
 //!     There are no lock heads: a queue is the part of a chain with one name.
 //! T3. An owner's lists (`held_head`, `free_head`, and the links in their nodes) are touched by the owner's thread
-//!     only.
+//!     only. `thread` of the owner names its slot, and latches are taken in that slot's name. A transaction that goes
+//!     on in another thread keeps the name of the one that has begun it, which is of the same process.
 //! T4. Latches here are leaves: at most one bucket latch is held at a time, and under it at most one shard of free
 //!     nodes. The latch of the deadlock search comes before bucket latches.
 //!
 //! Links are numbers of array elements, so that any process can follow them.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::sync::Arc;
 
 use ledgerstone_page::Lsn;
-use ledgerstone_region::{Handle, Region, RegionError, shared};
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::AcqRel, Ordering::Relaxed};
+use ledgerstone_region::{Handle, Region, RegionError, SlotTable, shared, sync};
 
+use crate::bucket::Holder;
+use crate::flags::Flags;
 use crate::{Conflict, LockName, LockStats, Mode, OwnerNo, Victim};
 
 /// Nodes an owner keeps for itself; so many come and go between it and the shards at once.
@@ -32,6 +38,14 @@ pub(crate) const PRIVATE_NODES: u32 = 16;
 pub(crate) const SHARDS: usize = 8;
 /// Tables on which an owner can have an intention without a node.
 pub(crate) const INTENTIONS: usize = 8;
+/// In `keeper` of a node: a shard keeps it, whose number is in the other bits. Number [`SHARDS`] is the reserve.
+pub(crate) const KEPT_BY_SHARD: u32 = 1 << 31;
+/// In `owner_previous` of a node: it was collected for its owner, which has not taken it in yet (see `intention`).
+pub(crate) const NOT_TAKEN_IN: u32 = u32::MAX;
+/// In `thread` of an owner: the thread named there mends what the owner's last one has left.
+pub(crate) const MENDING: u32 = 1 << 31;
+/// How long a thread that begins sleeps between looks at an owner that is being mended.
+const LOOK_NS: u64 = 20_000;
 
 shared! {
     /// A free list that many owners share.
@@ -76,18 +90,16 @@ shared! {
     pub(crate) struct Header {
         /// Latch of the deadlock search.
         pub search_latch: AtomicU32,
-        /// Owners that sleep or are about to.
-        pub waiting: AtomicU32,
-        /// To a cache line: the two above change often, those below hardly ever.
-        pub spare: [AtomicU32; 14],
+        /// To a cache line: the latch changes often, those below hardly ever.
+        pub spare: [AtomicU32; 15],
         /// 1: nobody may wait.
         pub is_cancelled: AtomicU32,
         /// One more than the largest owner that ever began.
         pub owners_used: AtomicU32,
         /// The first node that was never used.
         pub fresh: AtomicU32,
-        /// To 8 bytes.
-        pub spare_word: AtomicU32,
+        /// Latch of that number.
+        pub fresh_latch: AtomicU32,
         /// Until when sleepers that hold other locks are not passed, because that would make deadlocks (Q6).
         pub careful_until_ns: AtomicU64,
         /// To a cache line.
@@ -148,8 +160,10 @@ shared! {
         pub passes: AtomicU32,
         /// Until when they may, if they have.
         pub passed_until_ns: AtomicU64,
+        /// Who has it while it is free: one more than an owner, or a shard ([`KEPT_BY_SHARD`]). 0: nobody ever had it.
+        pub keeper: AtomicU32,
         /// To a cache line.
-        pub spare: [AtomicU32; 2],
+        pub spare: AtomicU32,
     }
     size 64
 }
@@ -175,8 +189,8 @@ shared! {
         pub wait_word: AtomicU32,
         /// The node it waits with.
         pub wait_node: AtomicU32,
-        /// The bucket of that node.
-        pub wait_bucket: AtomicU32,
+        /// One more than the slot of its thread, or of the last one; 0: none yet (T3).
+        pub thread: AtomicU32,
         /// Nodes in its list; written by the owner's thread, read by deadlock searches.
         pub held_count: AtomicU32,
         /// 1: what stands in its way is met as [`LockConfig::conflict`] says; 0: it waits.
@@ -193,8 +207,10 @@ shared! {
         pub wait_deadline_ns: AtomicU64,
         /// Those that it holds up: run << 32 | one more than the owner; 0: none.
         pub outer: [AtomicU64; 8],
-        /// How many hold it up.
-        pub held_up: AtomicU64,
+        /// The bucket of the node it waits with.
+        pub wait_bucket: AtomicU32,
+        /// To 8 bytes.
+        pub spare_word: AtomicU32,
         /// To a multiple of two cache lines for the adjacent-line prefetcher: owners do not share.
         pub spare_lines: [AtomicU64; 5],
     }
@@ -241,8 +257,13 @@ impl LockConfig {
     pub fn region_bytes(&self) -> u64 {
         64 * (u64::from(self.bucket_count()) + u64::from(self.node_count()))
             + 256 * u64::from(self.owners.max(1))
+            + size_of::<Flags>() as u64 * self.flag_count()
             + size_of::<Header>() as u64
-            + 4 * 64
+            + 5 * 64
+    }
+
+    fn flag_count(&self) -> u64 {
+        u64::from(self.owners.max(1)).div_ceil(64)
     }
 
     fn bucket_count(&self) -> u32 {
@@ -271,33 +292,68 @@ pub struct LockTable {
     pub(crate) buckets: Handle<[Bucket]>,
     pub(crate) nodes: Handle<[Node]>,
     pub(crate) owners: Handle<[Owner]>,
+    pub(crate) flags: Handle<[Flags]>,
+    pub(crate) slots: Arc<SlotTable>,
+    /// The slot of the thread that has made this handle, or any other of its process by now.
+    maker: Holder,
     pub(crate) config: LockConfig,
+    /// What its repairs leave out, in tests.
+    #[cfg(all(test, feature = "deaths"))]
+    pub(crate) forgotten: Option<crate::planted::Part>,
     /// 64 - log2(buckets).
     bucket_shift: u32,
 }
 
 impl LockTable {
-    /// Makes an empty lock table in `region`.
+    /// Makes an empty lock table in `region`, whose threads have their slots in `slots`.
     ///
     /// # Errors
-    /// The region has no room for [`LockConfig::region_bytes`].
-    pub fn create(region: &Region, config: LockConfig) -> Result<LockTable, RegionError> {
+    /// The region has no room for [`LockConfig::region_bytes`], or the calling thread gets no slot.
+    pub fn create(region: &Region, slots: &Arc<SlotTable>, config: LockConfig) -> Result<LockTable, RegionError> {
+        let maker = Holder::of(slots.try_current()?);
         let header = region.alloc::<Header>(1, 64)?;
         let buckets = region.alloc::<Bucket>(u64::from(config.bucket_count()), 64)?;
         let nodes = region.alloc::<Node>(u64::from(config.node_count()), 64)?;
         let owners = region.alloc::<Owner>(u64::from(config.owners.max(1)), 64)?;
+        let flags = region.alloc::<Flags>(config.flag_count(), 64)?;
         let table = LockTable {
             header: region.handle_slice(header)?,
             buckets: region.handle_slice(buckets)?,
             nodes: region.handle_slice(nodes)?,
             owners: region.handle_slice(owners)?,
+            flags: region.handle_slice(flags)?,
+            slots: Arc::clone(slots),
+            maker,
             config,
+            #[cfg(all(test, feature = "deaths"))]
+            forgotten: None,
             bucket_shift: 64 - config.bucket_count().trailing_zeros(),
         };
         // Nobody else knows the table yet.
         table.header().fresh.store(1 + config.reserve_count(), Relaxed);
         table.fill_reserve();
         Ok(table)
+    }
+
+    /// The table as a thread of another simulated process finds it, in its view of the region.
+    ///
+    /// # Errors [`RegionError::NotThere`]: it is another region's. [`RegionError::NoThreadSlot`]: the calling thread
+    /// gets no slot.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn attach(&self, view: &Region, slots: &Arc<SlotTable>) -> Result<LockTable, RegionError> {
+        Ok(LockTable {
+            header: view.same_slice(&self.header)?,
+            buckets: view.same_slice(&self.buckets)?,
+            nodes: view.same_slice(&self.nodes)?,
+            owners: view.same_slice(&self.owners)?,
+            flags: view.same_slice(&self.flags)?,
+            slots: Arc::clone(slots),
+            maker: Holder::of(slots.try_current()?),
+            config: self.config,
+            #[cfg(test)]
+            forgotten: self.forgotten,
+            bucket_shift: self.bucket_shift,
+        })
     }
 
     /// Counters since the table was made.
@@ -334,6 +390,48 @@ impl LockTable {
     #[inline]
     pub(crate) fn owner(&self, owner: OwnerNo) -> &Owner {
         &self.owners[owner.0 as usize]
+    }
+
+    /// In whose name latches are taken for an owner.
+    #[inline]
+    pub(crate) fn holder(&self, owner_no: OwnerNo) -> Holder {
+        Holder(self.owner(owner_no).thread.load(Relaxed)) // The owner's thread has written it.
+    }
+
+    /// In whose name the calling thread takes latches for itself. One without a slot does so in that of its process.
+    #[inline]
+    pub(crate) fn caller(&self) -> Holder {
+        self.slots.try_current().map_or(self.maker, Holder::of)
+    }
+
+    /// Makes the calling thread the owner's. Its last one may have been of a process that has died since.
+    #[inline]
+    pub(crate) fn enter(&self, owner: &Owner) {
+        let me = self.caller();
+        if owner.thread.load(Relaxed) != me.0 {
+            LockTable::change_thread(owner, me);
+        }
+    }
+
+    /// By exchange: a repair that has found the last thread dead may mend the lists now, and is waited for.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn change_thread(owner: &Owner, to: Holder) {
+        loop {
+            let seen = owner.thread.load(Relaxed);
+            // Acquire: pairs with the store at the end of the mending. Release: the next repair sees whose it is.
+            if seen & MENDING != 0 {
+                sync::sleep_ns(LOOK_NS);
+            } else if owner.thread.compare_exchange(seen, to.0, AcqRel, Relaxed).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// The free list of a shard; number [`SHARDS`] is the reserve's.
+    #[inline]
+    pub(crate) fn shard(&self, shard_no: usize) -> &Shard {
+        self.header().shards.get(shard_no).unwrap_or(&self.header().reserve)
     }
 
     /// Multiplicative hashing, highest bits: key hashes are mixed already, table ids and small numbers are not.

@@ -21,12 +21,17 @@
 //! W3. `is_cancelled` is set before the words are read, and the word says `WAITING` before the flag is read
 //!     (sequentially consistent): nobody goes to sleep unnoticed after waits were called off.
 
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use ledgerstone_region::atomic::{
+    AtomicU32, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
 
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::sync;
 
+use crate::bucket::Holder;
 use crate::deadlock::{Hop, Waiting, WaitsFor, confirm_cycle, find_cycle, find_path, victim_of};
+use crate::flags::Flag;
+use crate::planted::Part;
 use crate::policy::Standing;
 use crate::queue::{CAREFUL_NS, Queue};
 use crate::table::LockTable;
@@ -89,9 +94,9 @@ impl LockTable {
         if wait_word::state(seen) == wait_word::GRANTED && take(word, seen) {
             return Ok(self.left_behind(owner_no));
         }
-        header.waiting.fetch_add(1, SeqCst); // After the node is queued: see `wait_asleep`.
+        self.raise(Flag::Sleeps, owner_no); // After the node is queued: see `wait_asleep`.
         let end = self.wait_asleep(owner_no, node_no, deadline_ns, goes_ahead);
-        header.waiting.fetch_sub(1, SeqCst);
+        self.lower(Flag::Sleeps, owner_no);
         match end {
             None => Ok(self.left_behind(owner_no)),
             Some(why) => self.leave(owner_no, node_no, why),
@@ -123,9 +128,9 @@ impl LockTable {
             if header.is_cancelled.load(SeqCst) != 0 {
                 return Some(Leave::Cancelled);
             }
-            // Alone, nobody closes a cycle. Two that come at the same time have both queued before they count
-            // themselves, and the second to count sees both.
-            if !is_searched && (holds_up || header.waiting.load(SeqCst) > 1) {
+            // Alone, nobody closes a cycle. Two that come at the same time have both queued before they raise their
+            // flags, and the second to do so sees both.
+            if !is_searched && (holds_up || self.raised_count(Flag::Sleeps) > 1) {
                 is_searched = true;
                 if (may_close_a_cycle || self.is_waited_for(owner_no))
                     && let Some(cycle) = self.search(owner_no)
@@ -167,7 +172,7 @@ impl LockTable {
             let node = self.node(node_no);
             if node.granted_number() != 0 {
                 // Under the latch: an owner that was queued there before this owner's request was queued here is seen.
-                let queue = self.latch_bucket(node.bucket.load(Relaxed), owner_no);
+                let queue = self.latch_bucket(node.bucket.load(Relaxed), self.holder(owner_no));
                 if queue.bucket.waiting.load(Relaxed) != 0 {
                     return true;
                 }
@@ -186,8 +191,14 @@ impl LockTable {
     /// After a verdict: waits again, and takes the grants that passed by meanwhile. Until then the owner counted as
     /// gone in the graph, so it must search again, and finds the cycle of the verdict unless that is gone.
     fn wait_again(&self, owner_no: OwnerNo, node_no: u32) {
-        let queue = self.latch_bucket(self.owner(owner_no).wait_bucket.load(Relaxed), owner_no);
+        let owner = self.owner(owner_no);
+        let queue = self.latch_bucket(owner.wait_bucket.load(Relaxed), self.holder(owner_no));
         self.begin_wait(&queue, owner_no, node_no);
+        if self.node(node_no).wanted().is_none() && !self.forgets(Part::GrantAndVerdict) {
+            // Granted all the same, by a thread that died before it could learn of the verdict (`rebuild` B3).
+            let ticket = wait_word::ticket(owner.wait_word.load(Relaxed));
+            let _ = wait_word::end_wait(&owner.wait_word, ticket, wait_word::GRANTED);
+        }
         let woken = queue.admit(self.node(node_no).name());
         drop(queue);
         if let Some(woken) = woken {
@@ -199,7 +210,7 @@ impl LockTable {
     fn leave(&self, owner_no: OwnerNo, node_no: u32, why: Leave) -> Result<Lsn, LockError> {
         let owner = self.owner(owner_no);
         let node = self.node(node_no);
-        let queue = self.latch_bucket(owner.wait_bucket.load(Relaxed), owner_no);
+        let queue = self.latch_bucket(owner.wait_bucket.load(Relaxed), self.holder(owner_no));
         let seen = owner.wait_word.load(Acquire);
         owner.wait_word.store(wait_word::idle(seen), Release); // Nobody passes it from here on.
         let Some(mode) = node.wanted() else {
@@ -242,10 +253,10 @@ impl LockTable {
     /// then the cycle is returned. An owner that was told to give way comes to the same verdict on the same cycle.
     fn search(&self, owner_no: OwnerNo) -> Option<Vec<DeadlockEdge>> {
         let mut flagged = Vec::new();
-        bucket::latch(&self.header().search_latch, owner_no);
+        bucket::latch(&self.header().search_latch, self.holder(owner_no));
         self.header().counters.searches.fetch_add(1, Relaxed);
         let verdict = loop {
-            let Some(cycle) = self.find_confirmed(owner_no, owner_no) else { break None };
+            let Some(cycle) = self.find_confirmed(owner_no, self.holder(owner_no)) else { break None };
             match self.victim_of(&cycle) {
                 Some(victim) if victim != owner_no => flagged.extend(self.condemn(&cycle, victim)),
                 _ => break Some(self.edges(&cycle)),
@@ -258,15 +269,15 @@ impl LockTable {
 
     /// Looks for deadlocks among all that wait and tells one of each to give way; says how many.
     pub(crate) fn search_all(&self) -> u32 {
-        let header = self.header();
-        if header.waiting.load(SeqCst) == 0 {
+        let (header, me) = (self.header(), self.caller());
+        if self.raised_count(Flag::Sleeps) == 0 {
             return 0;
         }
         let mut flagged = Vec::new();
-        bucket::latch(&header.search_latch, bucket::NOBODY);
+        bucket::latch(&header.search_latch, me);
         header.counters.searches.fetch_add(1, Relaxed);
         for no in 0..header.owners_used.load(SeqCst) {
-            while let Some(cycle) = self.find_confirmed(OwnerNo(no), bucket::NOBODY) {
+            while let Some(cycle) = self.find_confirmed(OwnerNo(no), me) {
                 flagged.extend(self.victim_of(&cycle).and_then(|victim| self.condemn(&cycle, victim)));
             }
         }
@@ -277,8 +288,9 @@ impl LockTable {
 
     /// Whether the wait of an owner leads to another owner.
     pub(crate) fn leads_to(&self, waiter: OwnerNo, to: OwnerNo) -> bool {
-        bucket::latch(&self.header().search_latch, bucket::NOBODY);
-        let mut graph = Graph::new(self, bucket::NOBODY);
+        let me = self.caller();
+        bucket::latch(&self.header().search_latch, me);
+        let mut graph = Graph::new(self, me);
         let found = loop {
             let Some(path) = find_path(&mut graph, waiter, |next, _| next == to) else { break false };
             if confirm_cycle(&mut graph, &path) {
@@ -347,7 +359,7 @@ impl LockTable {
     }
 
     /// Under the search latch. A cycle that is not confirmed has lost one of its waits, so the next round finds less.
-    fn find_confirmed(&self, owner_no: OwnerNo, searcher: OwnerNo) -> Option<Vec<Hop>> {
+    fn find_confirmed(&self, owner_no: OwnerNo, searcher: Holder) -> Option<Vec<Hop>> {
         let mut graph = Graph::new(self, searcher);
         loop {
             let cycle = find_cycle(&mut graph, owner_no)?;
@@ -387,9 +399,13 @@ impl LockTable {
 
     /// Ends all waits, now and until waits are allowed again (W3).
     pub(crate) fn cancel_waits(&self) {
-        let header = self.header();
-        header.is_cancelled.store(1, SeqCst);
-        let used = header.owners_used.load(SeqCst);
+        self.header().is_cancelled.store(1, SeqCst);
+        self.end_all_waits();
+    }
+
+    /// The second half, which can be done again.
+    pub(crate) fn end_all_waits(&self) {
+        let used = self.header().owners_used.load(SeqCst);
         for owner in self.owners.iter().take(used as usize) {
             let ticket = wait_word::ticket(owner.wait_word.load(SeqCst));
             if wait_word::end_wait(&owner.wait_word, ticket, wait_word::CANCELLED).is_some() {

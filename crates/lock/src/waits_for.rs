@@ -5,26 +5,28 @@
 
 use std::sync::atomic::{Ordering::Acquire, Ordering::Relaxed, Ordering::SeqCst};
 
+use crate::bucket::Holder;
 use crate::deadlock::{Waiting, WaitsFor};
+use crate::flags::Flag;
 use crate::table::LockTable;
-use crate::{OwnerNo, bucket, wait_word};
+use crate::{OwnerNo, wait_word};
 
 /// The graph as the search of one owner sees it.
 pub(crate) struct Graph<'a> {
     table: &'a LockTable,
-    searcher: OwnerNo,
+    searcher: Holder,
     /// All arrows, or only those that a search needs (`Queue::nearest_blockers`).
     is_whole: bool,
 }
 
 impl<'a> Graph<'a> {
-    pub(crate) fn new(table: &'a LockTable, searcher: OwnerNo) -> Self {
+    pub(crate) fn new(table: &'a LockTable, searcher: Holder) -> Self {
         Graph { table, searcher, is_whole: false }
     }
 
     /// With all arrows, for people.
     pub(crate) fn whole(table: &'a LockTable) -> Self {
-        Graph { table, searcher: bucket::NOBODY, is_whole: true }
+        Graph { table, searcher: table.caller(), is_whole: true }
     }
 }
 
@@ -54,16 +56,11 @@ impl WaitsFor for Graph<'_> {
     }
 
     fn held_up(&mut self, owner_no: OwnerNo, into: &mut Vec<OwnerNo>) {
-        let owner = self.table.owner(owner_no);
-        if owner.held_up.load(SeqCst) == 0 {
-            return;
-        }
-        let run = owner.as_outer(owner_no);
-        let used = self.table.header().owners_used.load(SeqCst);
-        for (by_no, by) in self.table.owners.iter().enumerate().take(used as usize) {
-            if by.holds_up.load(SeqCst) != 0 && by.outer.iter().any(|place| place.load(SeqCst) == run) {
-                into.push(OwnerNo(by_no as u32));
+        let run = self.table.owner(owner_no).as_outer(owner_no);
+        self.table.for_each_raised(Flag::HoldsUp, |by| {
+            if self.table.owner(by).outer.iter().any(|place| place.load(SeqCst) == run) {
+                into.push(by);
             }
-        }
+        });
     }
 }

@@ -1,10 +1,11 @@
 //! The lock table equals a map from names to holders, under random scripts of several owners that never wait.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ledgerstone_lock::{LockConfig, LockError, LockManager, LockName, LockTable, Mode, OwnerNo, Wait};
 use ledgerstone_page::{Lsn, TableId, Xid};
-use ledgerstone_region::Region;
+use ledgerstone_region::{Region, SlotTable};
 use proptest::prelude::*;
 
 const OWNERS: u32 = 4;
@@ -78,8 +79,9 @@ impl Model {
 
 fn run(script: &[Step], buckets: u32, fast_intentions: bool) -> Result<(), TestCaseError> {
     let config = LockConfig { owners: OWNERS, locks_max: 256, buckets, fast_intentions, ..LockConfig::default() };
-    let region = Region::anonymous(config.region_bytes()).expect("address space");
-    let locks = LockTable::create(&region, config).expect("region_bytes is enough");
+    let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("address space");
+    let slots = Arc::new(SlotTable::create(&region, 4).expect("address space"));
+    let locks = LockTable::create(&region, &slots, config).expect("region_bytes is enough");
     let mut model = Model::default();
     (0..OWNERS).for_each(|owner| locks.begin(OwnerNo(owner), Xid(0)));
     for (i, step) in script.iter().enumerate() {

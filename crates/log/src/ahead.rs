@@ -17,10 +17,10 @@
 //! A5. What the checker finds wrong, it leaves to the scan, with all that lies behind. So it does with an incarnation
 //!     that goes on in the next piece. A record that goes on there is the scan's, and the checker goes on behind it.
 
+use ledgerstone_region::atomic::AtomicU32;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_disk::AlignedBuf;

@@ -1,14 +1,14 @@
 //! Claims and appends: space is found first, where waiting is allowed; then a record goes in without any wait.
 //!
 //! ```text
-//!  tail  ≤  claim_head  ≤  zeroed_limit                 room in the buffer
-//!           claim_head + reserved for undo = committed  ≤ prepared_end - margin   room in segments
-//!                                                        ≤ prepared_end - margin/4 for upkeep
+//!  tail  ≤  claim_head  ≤  zeroed_limit           room in the buffer
+//!           claim_head + reserved for undo  ≤ prepared_end - margin       room in segments
+//!                                           ≤ prepared_end - margin/4 for upkeep
 //! ```
 //! C1. A claim raises `claim_head`; an append within it raises `tail` by as much as it lowers the claim. So an append
 //!     never passes `zeroed_limit`, and needs to look at neither limit.
-//! C2. An ordinary claim and a reservation for undo keep `committed` within the segments that are ready, less a margin;
-//!     a claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. The
+//! C2. An ordinary claim and a reservation for undo keep both sums within the segments that are ready, less a margin; a
+//!     claim for undo only needs `claim_head` there. So what is reserved is there when a rollback asks for it. The
 //!     margin is left for the checkpoint that frees space, and a claim for upkeep may use three quarters of it. The
 //!     last quarter is left for restarts. Such a claim never uses what is reserved: however many checkpoints come to
 //!     nothing, a rollback finds its room.
@@ -27,20 +27,20 @@
 //!     buffer and an eighth of a segment, and the largest claim is for that much less again. So a thread that commits
 //!     one small transaction after the other seldom writes the words of the claims, and nobody waits for what it keeps.
 
-use std::sync::atomic::Ordering::{Relaxed, SeqCst};
-
 use ledgerstone_page::Lsn;
-use ledgerstone_region::sync;
+use ledgerstone_region::atomic::AtomicU64;
+use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
+use ledgerstone_region::{SlotNo, sync};
 
 pub use crate::config::LONG_KEPT_UNDO_BYTES;
 use crate::error::LogError;
-use crate::gate;
 use crate::group_commit::FlushState;
-use crate::line::{Line, Look};
+use crate::line::{Line, Look, Places};
 use crate::log::Log;
+use crate::own::Own;
 use crate::record::{Encoded, LSN_END, LSN_LIMIT, NewRecord};
 use crate::ring;
-use crate::room::{Purpose, Refused, Room};
+use crate::room::{Mine, Purpose, Refused, Room};
 use crate::segment::NoSegment;
 
 /// Room in the log that belongs to its holder until it is appended to or given back with [`Log::give_back`].
@@ -63,15 +63,16 @@ impl Log {
     /// freely and give the rest back. May wait for the device and for other claims: hold no latch, and no other claim.
     ///
     /// # Errors
-    /// [`LogError::ClaimTooLarge`], [`LogError::NoSpace`] (nothing has changed), [`LogError::Failed`].
+    /// [`LogError::ClaimTooLarge`], [`LogError::NoSpace`] (nothing has changed), [`LogError::Failed`],
+    /// [`LogError::Region`] if all thread slots are taken.
     #[inline]
     pub fn claim(&self, bytes: usize) -> Result<Claim, LogError> {
-        let bytes = self.claim_check(bytes)?;
+        let (me, bytes) = self.claim_check(bytes)?;
         let beside = self.state.line_wanted.load(Relaxed); // C3
-        if self.try_claim(bytes, 0, beside, Purpose::Ordinary).is_ok() {
+        if self.try_claim(me, bytes, 0, beside, Purpose::Ordinary).is_ok() {
             return Ok(Claim { left: bytes });
         }
-        self.claim_in_line(bytes)
+        self.claim_in_line(me, bytes)
     }
 
     /// [`Log::claim`] and [`Log::reserve_undo`] in one step: what a transaction needs that begins to write.
@@ -80,9 +81,9 @@ impl Log {
     /// As both. Nothing is claimed then, and nothing reserved.
     #[inline]
     pub fn claim_and_reserve_undo(&self, bytes: usize, undo_bytes: u64) -> Result<Claim, LogError> {
-        let claimed = self.claim_check(bytes)?;
+        let (me, claimed) = self.claim_check(bytes)?;
         let beside = self.state.line_wanted.load(Relaxed); // C3
-        if self.try_claim(claimed, undo_bytes, beside, Purpose::Ordinary).is_ok() {
+        if self.try_claim(me, claimed, undo_bytes, beside, Purpose::Ordinary).is_ok() {
             return Ok(Claim { left: claimed });
         }
         self.reserve_undo(undo_bytes)?;
@@ -105,12 +106,14 @@ impl Log {
     /// more.
     #[must_use = "who may keep more has to say when it ends"]
     pub fn may_keep_more(&self) -> bool {
-        self.room().may_keep_more(self.long_keeper_count)
+        self.me().is_ok_and(|me| self.room().may_keep_more(self.mine(me), self.long_keeper_count))
     }
 
     /// See [`Log::may_keep_more`].
     pub fn end_keeping_more(&self) {
-        self.room().end_keeping_more();
+        if !self.fork.is_inherited() {
+            self.room().end_keeping_more(self.mine(self.me_or_another()));
+        }
     }
 
     /// As [`Log::claim`], for a rollback. It is refused only if even the space reserved for rollbacks would not do.
@@ -132,11 +135,11 @@ impl Log {
     }
 
     fn claim_past_line(&self, bytes: usize, purpose: Purpose) -> Result<Claim, LogError> {
-        let bytes = self.claim_check(bytes)?;
-        if self.try_claim(bytes, 0, 0, purpose).is_ok() {
+        let (me, bytes) = self.claim_check(bytes)?;
+        if self.try_claim(me, bytes, 0, 0, purpose).is_ok() {
             return Ok(Claim { left: bytes });
         }
-        self.claim_beside_line(bytes, purpose)
+        self.claim_beside_line(me, bytes, purpose)
     }
 
     /// Gives back what is left of a claim.
@@ -148,7 +151,8 @@ impl Log {
     /// Gives back what is left of a claim, and what [`Log::reserve_undo`] reserved.
     #[inline]
     pub fn give_back_all(&self, claim: Claim, undo_bytes: u64) {
-        if self.room().give_back(claim.left, undo_bytes) {
+        // In a child it is the parent's, whose thread may hold the latch for ever here.
+        if !self.fork.is_inherited() && self.room().give_back(self.mine(self.me_or_another()), claim.left, undo_bytes) {
             self.signal_given_back();
         }
     }
@@ -157,12 +161,12 @@ impl Log {
     /// the device.
     ///
     /// # Errors
-    /// [`LogError::NoSpace`] (nothing has changed), [`LogError::Failed`].
+    /// [`LogError::NoSpace`] (nothing has changed), [`LogError::Failed`], [`LogError::Region`] as there.
     pub fn reserve_undo(&self, bytes: u64) -> Result<(), LogError> {
         self.check_failed()?;
-        let room = self.room();
-        while !room.try_commit(bytes, 0, room.margin_bytes(), || self.wake_flusher_to_prepare()) {
-            self.prepare_for(bytes, Purpose::Ordinary)?;
+        let me = self.me()?;
+        while !self.room().try_reserve(self.mine(me), bytes, || self.wake_flusher_to_prepare()) {
+            self.prepare_for(me, bytes, Purpose::Ordinary)?;
         }
         Ok(())
     }
@@ -170,19 +174,40 @@ impl Log {
     /// Reserves once more, at a restart, what [`Log::reserve_undo`] had reserved before it: the room is there, and
     /// nothing is refused.
     pub fn reserve_undo_again(&self, bytes: u64) {
-        self.state.committed.fetch_add(bytes, SeqCst);
+        self.room().reserve(self.mine(self.me_or_another()), bytes);
     }
 
     /// Releases what [`Log::reserve_undo`] reserved.
     #[inline]
     pub fn release_undo(&self, bytes: u64) {
-        self.room().release(bytes);
+        if bytes > 0 && !self.fork.is_inherited() && self.room().give_back(self.mine(self.me_or_another()), 0, bytes) {
+            self.signal_given_back();
+        }
     }
 
-    /// Appends a record within `claim` and returns its LSN. Never waits, makes no system call, allocates nothing.
+    /// The thread's slot.
+    #[inline]
+    pub(crate) fn me(&self) -> Result<SlotNo, LogError> {
+        let me = self.slots.try_current()?;
+        if self.a_slot.get().is_none() {
+            let _ = self.a_slot.set(me); // Another was quicker, and will do.
+        }
+        Ok(me)
+    }
+
+    /// The thread's slot, or another of this process: a thread without one may end what others have begun (O3 in
+    /// `own.rs`). Whoever has begun it had a slot.
+    #[inline]
+    fn me_or_another(&self) -> SlotNo {
+        self.me().unwrap_or_else(|_| self.a_slot.get().copied().unwrap_or(SlotNo(0)))
+    }
+
+    /// Appends a record within `claim` and returns its LSN. Never waits, makes no system call, allocates nothing. The
+    /// thread has a slot: it has claimed, or waited for a flush.
     ///
     /// # Panics
-    /// If the claim has less left than [`NewRecord::len_bytes`], or the record is malformed: bugs of the caller.
+    /// If the claim has less left than [`NewRecord::len_bytes`], or the record is malformed: bugs of the caller. If the
+    /// thread has no slot, and all are taken.
     #[inline]
     pub fn append(&self, claim: &mut Claim, record: &NewRecord<'_>) -> Lsn {
         let encoded = Encoded::new(record);
@@ -190,28 +215,31 @@ impl Log {
         let bytes = encoded.bytes as u64;
         assert!(claim.left >= bytes, "a record of {bytes} bytes in a claim with {} left", claim.left);
         claim.left -= bytes;
-        let lsn = self.state.tail.fetch_add(bytes, SeqCst);
+        let hand = self.own(self.slots.current()).in_hand();
+        let lsn = hand.reserve(&self.state.tail, bytes);
         sync::yield_point("log: reserved");
         let crc = ring::copy_in(&self.ring, lsn, &encoded, crc);
         sync::yield_point("log: copied");
         ring::publish(&self.ring, lsn, &encoded, &self.seal, crc);
+        hand.end();
         Lsn(lsn)
     }
 
     #[inline]
-    fn claim_check(&self, bytes: usize) -> Result<u64, LogError> {
+    fn claim_check(&self, bytes: usize) -> Result<(SlotNo, u64), LogError> {
         let bytes = (bytes as u64).next_multiple_of(8);
         if bytes > self.claim_bytes_max {
             return Err(LogError::ClaimTooLarge { bytes, bytes_max: self.claim_bytes_max });
         }
         self.check_failed()?;
-        Ok(bytes)
+        Ok((self.me()?, bytes))
     }
 
     /// Claims, if `beside` bytes are free as well; an ordinary claim reserves `undo_bytes` with it.
     #[inline]
-    fn try_claim(&self, bytes: u64, undo_bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
-        let left = self.room().try_claim(bytes, undo_bytes, beside, purpose, || self.wake_flusher_to_prepare())?;
+    fn try_claim(&self, me: SlotNo, bytes: u64, undo_bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
+        let runs_low = || self.wake_flusher_to_prepare();
+        let left = self.room().try_claim(self.mine(me), bytes, undo_bytes, beside, purpose, runs_low)?;
         if left < self.ring.len() as u64 * 3 {
             self.flush_ahead();
         }
@@ -232,30 +260,31 @@ impl Log {
 
     /// Stands in line for an ordinary claim.
     #[cold]
-    fn claim_in_line(&self, bytes: u64) -> Result<Claim, LogError> {
+    fn claim_in_line(&self, me: SlotNo, bytes: u64) -> Result<Claim, LogError> {
         self.state.claim_wait_count.fetch_add(1, Relaxed);
-        let try_claim = || self.try_claim_slow(bytes, Purpose::Ordinary);
-        self.line().stand(bytes, || self.is_failed(), try_claim, || self.look_for_room(bytes))?;
+        let try_claim = || self.try_claim_slow(me, bytes, Purpose::Ordinary);
+        self.line().stand(me, bytes, || self.check_failed(), try_claim, || self.look_for_room(bytes))?;
         Ok(Claim { left: bytes })
     }
 
     /// Waits for a claim that passes the line.
     #[cold]
-    fn claim_beside_line(&self, bytes: u64, purpose: Purpose) -> Result<Claim, LogError> {
+    fn claim_beside_line(&self, me: SlotNo, bytes: u64, purpose: Purpose) -> Result<Claim, LogError> {
         self.state.claim_wait_count.fetch_add(1, Relaxed);
-        self.room().wait_beside(|| self.try_claim_slow(bytes, purpose), || self.look_for_room(bytes))?;
+        let try_claim = || self.try_claim_slow(me, bytes, purpose);
+        self.room().wait_beside(self.mine(me), try_claim, || self.look_for_room(bytes))?;
         Ok(Claim { left: bytes })
     }
 
     /// Claims, and makes the room for it where it can: segments, and a flush. `false`: only others can make room now.
-    fn try_claim_slow(&self, bytes: u64, purpose: Purpose) -> Result<bool, LogError> {
+    fn try_claim_slow(&self, me: SlotNo, bytes: u64, purpose: Purpose) -> Result<bool, LogError> {
         loop {
             self.check_failed()?;
-            match self.try_claim(bytes, 0, 0, purpose) {
+            match self.try_claim(me, bytes, 0, 0, purpose) {
                 Ok(()) => return Ok(true),
-                Err(Refused::Segments) => self.prepare_for(bytes, purpose)?,
+                Err(Refused::Segments) => self.prepare_for(me, bytes, purpose)?,
                 Err(Refused::Buffer) => {
-                    if !self.flush_for_space()? {
+                    if !self.flush_for_space(me)? {
                         return Ok(false);
                     }
                 }
@@ -273,11 +302,12 @@ impl Log {
     }
 
     #[inline]
-    fn room(&self) -> Room<'_> {
+    pub(crate) fn room(&self) -> Room<'_> {
         let state = &*self.state;
         Room {
+            latch: &state.room_latch,
             claim_head: &state.claim_head,
-            committed: &state.committed,
+            reserved: &state.reserved,
             durable: &state.durable,
             zeroed_limit: &state.zeroed_limit,
             prepared_end: &state.prepared_end,
@@ -289,28 +319,43 @@ impl Log {
         }
     }
 
-    fn line(&self) -> Line<'_> {
+    /// What a slot has of the log.
+    #[inline]
+    pub(crate) fn own(&self, slot: SlotNo) -> &Own {
+        &self.own[usize::from(slot.0)]
+    }
+
+    #[inline]
+    fn mine(&self, slot: SlotNo) -> Mine<'_> {
+        let own = self.own(slot);
+        let (claimed, reserved) = (&own.claimed, &own.reserved);
+        Mine { slot, claimed, reserved, beside: &own.beside, keeps_more: &own.keeps_more }
+    }
+
+    pub(crate) fn line(&self) -> Line<'_> {
         let state = &*self.state;
         Line {
-            next: &state.line_next,
-            turn: &state.line_turn,
+            head: &state.line_head,
+            tickets: &state.line_tickets,
+            slots_used: &state.line_slots_used,
             wanted: &state.line_wanted,
             head_wants: &state.head_wants,
             beds: &state.line_beds,
+            places: self,
         }
     }
 
     /// Makes segments until `bytes` more fit. One thread at a time; waits for the device.
-    fn prepare_for(&self, bytes: u64, purpose: Purpose) -> Result<(), LogError> {
+    fn prepare_for(&self, me: SlotNo, bytes: u64, purpose: Purpose) -> Result<(), LogError> {
         let state = &*self.state;
-        let _inside = gate::enter(&state.segments_gate);
+        let _inside = self.latch_segments(me)?;
         loop {
             self.check_failed()?;
             let prepared_end = state.prepared_end.load(SeqCst);
             let needed = match purpose {
-                Purpose::Ordinary => state.committed.load(SeqCst) + bytes + self.room().margin_bytes(),
+                Purpose::Ordinary => self.room().committed() + bytes + self.room().margin_bytes(),
                 Purpose::Undo => state.claim_head.load(SeqCst) + bytes,
-                Purpose::Upkeep => state.committed.load(SeqCst) + bytes + self.room().restart_bytes(),
+                Purpose::Upkeep => self.room().committed() + bytes + self.room().restart_bytes(),
             };
             if needed <= prepared_end {
                 return Ok(());
@@ -324,11 +369,11 @@ impl Log {
     }
 
     /// Makes a segment ahead of need, if what is ready runs low. For the flusher thread.
-    pub(crate) fn prepare_ahead(&self) -> Result<(), LogError> {
+    pub(crate) fn prepare_ahead(&self, me: SlotNo) -> Result<(), LogError> {
         if !self.wants_segment() {
             return Ok(());
         }
-        let _inside = gate::enter(&self.state.segments_gate);
+        let _inside = self.latch_segments(me)?;
         if self.wants_segment() { self.prepare_one(self.state.prepared_end.load(SeqCst), 0) } else { Ok(()) }
     }
 
@@ -336,7 +381,7 @@ impl Log {
     pub(crate) fn wants_segment(&self) -> bool {
         let prepared_end = self.state.prepared_end.load(SeqCst);
         let segment_bytes = self.segments.segment_bytes();
-        self.state.committed.load(SeqCst) + segment_bytes / 2 > prepared_end - self.room().margin_bytes()
+        self.room().committed() + segment_bytes / 2 > prepared_end - self.room().margin_bytes()
             && prepared_end + segment_bytes <= LSN_LIMIT.0
     }
 
@@ -376,35 +421,41 @@ impl Log {
     }
 }
 
+impl Places for Log {
+    fn place(&self, slot: SlotNo) -> &AtomicU64 {
+        &self.own(slot).place
+    }
+}
+
 #[cfg(all(test, not(loom)))]
 mod tests {
     use std::sync::Arc;
 
     use ledgerstone_disk::SimDisk;
-    use ledgerstone_region::Region;
+    use ledgerstone_region::{Region, SlotTable};
 
     use super::*;
     use crate::config::LogConfig;
 
-    /// A claim takes its room in the segments first. If there is none in the buffer, nobody would ever give that back.
+    /// Nobody would ever give it back.
     #[test]
     fn a_claim_that_the_buffer_refuses_takes_no_room_in_the_segments() {
         let region = Region::anonymous(16 << 20).unwrap();
         let small = LogConfig::new(Arc::new(SimDisk::new()), region, *b"test environment");
         let log = Log::open(LogConfig { segment_bytes: 64 << 10, buffer_bytes: 16 << 10, ..small }).unwrap();
-        let committed = || log.state.committed.load(SeqCst);
+        let (me, committed) = (log.slots.current(), || log.room().committed());
         let before = committed();
         let mut claims = Vec::new();
-        while log.try_claim(1000, 0, 0, Purpose::Ordinary).is_ok() {
+        while log.try_claim(me, 1000, 0, 0, Purpose::Ordinary).is_ok() {
             claims.push(Claim { left: 1000 });
         }
         let taken = committed();
         assert_eq!(taken, before + 1000 * claims.len() as u64);
         for purpose in [Purpose::Ordinary, Purpose::Upkeep, Purpose::Undo] {
-            assert_eq!(log.try_claim(1000, 0, 0, purpose), Err(Refused::Buffer), "{purpose:?}");
+            assert_eq!(log.try_claim(me, 1000, 0, 0, purpose), Err(Refused::Buffer), "{purpose:?}");
             assert_eq!(committed(), taken, "{purpose:?}");
         }
-        assert_eq!(log.try_claim(1000, 500, 0, Purpose::Ordinary), Err(Refused::Buffer));
+        assert_eq!(log.try_claim(me, 1000, 500, 0, Purpose::Ordinary), Err(Refused::Buffer));
         assert_eq!(committed(), taken, "with room to undo");
         claims.into_iter().for_each(|claim| log.give_back(claim));
         assert_eq!((committed(), log.state.claim_head.load(SeqCst)), (before, before));
@@ -416,7 +467,7 @@ mod tests {
         let region = Region::anonymous(16 << 20).unwrap();
         let small = LogConfig::new(Arc::new(sim.clone()), region, *b"test environment");
         let log = Log::open(LogConfig { segment_bytes: 64 << 10, buffer_bytes: 16 << 10, ..small }).unwrap();
-        let words = || (log.state.claim_head.load(SeqCst), log.state.committed.load(SeqCst));
+        let words = || (log.state.claim_head.load(SeqCst), log.room().committed());
         let before = words();
         let claim = log.claim_and_reserve_undo(100, 2048).unwrap();
         assert_eq!(claim.left(), 104);
@@ -475,5 +526,26 @@ mod tests {
                 assert!(log.may_keep_more() && !log.may_keep_more());
             }
         }
+    }
+
+    /// Whoever has begun it had a slot.
+    #[test]
+    fn a_thread_without_a_slot_ends_what_another_began() {
+        let region = Region::anonymous(16 << 20).unwrap();
+        let slots = Arc::new(SlotTable::create(&region, 1).unwrap());
+        let config = LogConfig::new(Arc::new(SimDisk::new()), region, *b"test environment");
+        let log = Log::open(LogConfig { kept_claim_count: 4, slots: Some(slots), ..config }).unwrap();
+        let before = log.room().committed();
+        assert!(log.may_keep_more());
+        let claim = log.claim_and_reserve_undo(200, 400).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                assert!(matches!(log.claim(8), Err(LogError::Region(_))));
+                log.give_back(claim);
+                log.release_undo(400);
+                log.end_keeping_more();
+            });
+        });
+        assert_eq!((log.room().committed(), log.state.long_keepers.load(SeqCst)), (before, 0));
     }
 }

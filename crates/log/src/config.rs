@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
-use ledgerstone_region::Region;
+use ledgerstone_region::{Region, SlotTable};
 
 use crate::EnvironmentId;
 use crate::control::ControlFile;
@@ -33,6 +33,9 @@ pub struct LogConfig {
     pub disk: Arc<dyn Disk>,
     /// Where the buffer is.
     pub region: Region,
+    /// The slots of the threads that use the log, in the same region. A thread takes one at its first claim, and when
+    /// it waits for a flush. `None`: the log makes a table of its own, for 256 threads.
+    pub slots: Option<Arc<SlotTable>>,
     /// The environment, sealed into every record.
     pub env_id: EnvironmentId,
     /// Bytes of a segment: a power of two from 16 KiB to 1 GiB. Fixed when the environment is made. 16 MiB.
@@ -72,6 +75,7 @@ impl LogConfig {
         LogConfig {
             disk,
             region,
+            slots: None,
             env_id,
             segment_bytes: 16 << 20,
             buffer_bytes: 8 << 20,

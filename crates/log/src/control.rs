@@ -40,8 +40,8 @@
 //! T7. A creation begins with the file under the name [`CREATION_PATH`] and ends by giving it its own. Under that name,
 //!     and only then, the files beside it are a creation that was cut short.
 
+use ledgerstone_region::atomic::AtomicU32;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, Open};
 use ledgerstone_page::planted::{self, Bug};
@@ -277,13 +277,18 @@ impl ControlSlot {
 
 /// The control file, open. The log and the code that takes checkpoints share it.
 pub struct ControlFile {
+    /// What all that have it open share.
+    open: Arc<Opened>,
+    file: Arc<dyn DiskFile>,
+    path: String,
+    damaged_slot: Option<u64>,
+}
+
+struct Opened {
     /// One changes at a time. Closed across writes, which wait for the device.
     gate: AtomicU32,
     /// Held for a look only.
     held: Mutex<Held>,
-    file: Arc<dyn DiskFile>,
-    path: String,
-    damaged_slot: Option<u64>,
 }
 
 #[derive(Clone, Copy)]
@@ -356,7 +361,18 @@ impl ControlFile {
 
     fn with(disk: &dyn Disk, file: Arc<dyn DiskFile>, held: Held, damaged_slot: Option<u64>) -> ControlFile {
         let path = path_for_people(disk);
-        ControlFile { gate: AtomicU32::new(0), held: Mutex::new(held), file, path, damaged_slot }
+        let open = Arc::new(Opened { gate: AtomicU32::new(0), held: Mutex::new(held) });
+        ControlFile { open, file, path, damaged_slot }
+    }
+
+    /// The file as another simulated process has it open. What it says, and its generation, are shared.
+    ///
+    /// # Errors
+    /// The disk's.
+    #[cfg(feature = "deaths")]
+    pub fn view(&self, disk: &dyn Disk) -> Result<ControlFile, ControlError> {
+        let file = disk.open(CONTROL_PATH, Open::EXISTING)?;
+        Ok(ControlFile { open: Arc::clone(&self.open), file, path: path_for_people(disk), damaged_slot: None })
     }
 
     /// Opens the control file and reads its newest slot, which the first change makes durable (T4).
@@ -420,7 +436,7 @@ impl ControlFile {
             state.is_clean = false;
         };
         if planted::is_on(Bug::IncarnationForgotten) {
-            change(&mut self.held.lock().state);
+            change(&mut self.open.held.lock().state);
         } else {
             self.change(change)?;
         }
@@ -429,7 +445,7 @@ impl ControlFile {
 
     /// Its content.
     pub fn state(&self) -> ControlState {
-        self.held.lock().state
+        self.open.held.lock().state
     }
 
     /// The slot that could not be read when the file was opened: damaged, or being written when the power failed. The
@@ -443,7 +459,7 @@ impl ControlFile {
     /// # Errors
     /// A failure of the disk.
     pub fn look_for_damage(&self) -> Result<Option<u64>, ControlError> {
-        let _inside = gate::enter(&self.gate);
+        let _inside = gate::enter(&self.open.gate);
         for no in 0..2 {
             if read_slot(&*self.file, no)?.generation().is_none() {
                 return Ok(Some(no));
@@ -457,8 +473,8 @@ impl ControlFile {
     /// # Errors
     /// A failure of the disk.
     pub fn is_as_we_left_it(&self) -> Result<bool, ControlError> {
-        let _inside = gate::enter(&self.gate);
-        let held = *self.held.lock();
+        let _inside = gate::enter(&self.open.gate);
+        let held = *self.open.held.lock();
         for no in 0..2 {
             let slot = read_slot(&*self.file, no)?;
             if slot.generation().is_some_and(|there| there > held.generation)
@@ -475,8 +491,8 @@ impl ControlFile {
     /// # Errors
     /// A write failed. Every later change is then refused (T3).
     pub fn change(&self, change: impl FnOnce(&mut ControlState)) -> Result<(), ControlError> {
-        let _inside = gate::enter(&self.gate);
-        let mut now = *self.held.lock();
+        let _inside = gate::enter(&self.open.gate);
+        let mut now = *self.open.held.lock();
         if now.has_failed {
             return Err(ControlError::Failed { path: self.path.clone() });
         }
@@ -486,18 +502,18 @@ impl ControlFile {
         for (generation, state) in read.into_iter().chain([(first, now.state), (second, now.state)]) {
             let at = generation % 2 * CONTROL_SLOT_BYTES as u64;
             if let Err(error) = self.file.write_durable_at(at, &state.encode(generation)) {
-                self.held.lock().has_failed = true;
+                self.open.held.lock().has_failed = true;
                 return Err(error.into());
             }
         }
         now.generation = second;
-        *self.held.lock() = now;
+        *self.open.held.lock() = now;
         Ok(())
     }
 
     /// How many slots were written in its life.
     pub fn generation(&self) -> u64 {
-        self.held.lock().generation
+        self.open.held.lock().generation
     }
 }
 

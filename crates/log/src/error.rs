@@ -108,8 +108,9 @@ pub enum LogError {
         /// What is allowed.
         must: &'static str,
     },
-    /// The region has no room for the log buffer.
-    #[error("log buffer: {0}")]
+    /// The region has no room for the log, or all thread slots are taken by other threads
+    /// ([`crate::LogConfig::slots`]).
+    #[error("the log: {0}")]
     Region(#[from] RegionError),
 }
 

@@ -6,7 +6,7 @@ use std::task::Waker;
 
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::Lsn;
-use ledgerstone_region::sync;
+use ledgerstone_region::{SlotNo, sync};
 
 use crate::error::{LogError, Malformed};
 use crate::group_commit::{Crowd, FlushState, Lead};
@@ -33,7 +33,7 @@ impl Log {
     ///
     /// # Errors
     /// [`LogError::Failed`]: it is not known whether the record is durable. [`LogError::Invalid`] if no record was ever
-    /// reserved at `lsn`.
+    /// reserved at `lsn`. [`LogError::Region`] if the thread has no slot and none is free.
     pub fn flush_to(&self, lsn: Lsn) -> Result<(), LogError> {
         if self.durable_lsn() > lsn {
             return Ok(());
@@ -41,7 +41,10 @@ impl Log {
         if self.tail() <= lsn {
             return Err(LogError::Invalid { lsn, why: Malformed::Empty });
         }
-        self.meeting().wait(lsn.0, |seen| self.try_lead(seen, Some(lsn.0)), || self.failed_error())
+        // Whoever leads has a slot. The log's failure is the better news.
+        self.check_failed()?;
+        let me = self.me()?;
+        self.meeting().wait(lsn.0, |seen| self.try_lead(seen, me, Some(lsn.0)), || self.failed_error())
     }
 
     /// As [`Log::flush_to`].
@@ -67,8 +70,9 @@ impl Log {
     /// A caller that asks again with the same `place` is woken once, by the newest waker. Give the place up with
     /// [`Log::forget_waker`] when it is no longer needed.
     ///
-    /// The waker runs in the thread that flushed, with no latch or mutex held. That thread may be in the middle of
-    /// anything else, so a waker must not wait for the log, as claims and flushes do. A panic of a waker ends there.
+    /// The waker runs in the thread that flushed, with no latch or mutex held, or in one that repairs after a death,
+    /// with the latch of repairs. That thread may be in the middle of anything else, so a waker must not wait for the
+    /// log, as claims and flushes do. A panic of a waker ends there.
     pub fn on_durable(&self, lsn: Lsn, place: &mut Option<WakerNo>, waker: &Waker) {
         // What a waker does when it is cloned and dropped is its own affair: not under the mutex.
         let waker = waker.clone();
@@ -93,12 +97,12 @@ impl Log {
     }
 
     /// Leads a flush if there is something to flush and nobody does. For claimers that need room.
-    pub(crate) fn flush_for_space(&self) -> Result<bool, LogError> {
+    pub(crate) fn flush_for_space(&self, me: SlotNo) -> Result<bool, LogError> {
         let seen = FlushState(self.state.flush.load(SeqCst));
         if seen.is_leading() || !self.has_to_flush() {
             return Ok(false);
         }
-        self.try_lead(seen, None).unwrap_or(Ok(())).map(|()| true)
+        self.try_lead(seen, me, None).unwrap_or(Ok(())).map(|()| true)
     }
 
     /// Whether there is something to flush and nobody does.
@@ -111,9 +115,9 @@ impl Log {
     }
 
     /// Leads the flush after `seen`, unless somebody else was quicker. `must`: the record that the leader waits for.
-    fn try_lead(&self, seen: FlushState, must: Option<u64>) -> Option<Result<(), LogError>> {
+    fn try_lead(&self, seen: FlushState, me: SlotNo, must: Option<u64>) -> Option<Result<(), LogError>> {
         let state = &*self.state;
-        let leading = self.meeting().begin(seen)?;
+        let leading = self.meeting().begin(seen, me)?;
         let result = self.lead(leading, must);
         let ended = self.meeting().end(leading);
         let group = u64::from(ended.slept_count) + 1;
@@ -125,7 +129,7 @@ impl Log {
         Some(result)
     }
 
-    fn meeting(&self) -> Meeting<'_> {
+    pub(crate) fn meeting(&self) -> Meeting<'_> {
         let state = &*self.state;
         Meeting {
             flush: &state.flush,
@@ -178,13 +182,17 @@ impl Log {
         state.record_count.fetch_add(count, Relaxed);
         state.flush_count.fetch_add(1, Relaxed);
         state.durable.store(end, SeqCst);
+        self.give_out_room();
+        Ok(())
+    }
 
-        // The room behind what is durable now is given out.
-        let (from, to) = (state.zeroed_limit.load(Relaxed), end + self.ring.len() as u64 * 4);
+    /// Zeroes and gives out the room behind what is durable. For the leader, or who has taken over from it.
+    pub(crate) fn give_out_room(&self) {
+        let state = &*self.state;
+        let (from, to) = (state.zeroed_limit.load(Relaxed), state.durable.load(Relaxed) + self.ring.len() as u64 * 4);
         state.zero_begun.store(to, SeqCst); // B4
         ring::zero(&self.ring, from, to);
         state.zeroed_limit.store(to, SeqCst); // Pairs with the load in `try_claim`.
-        Ok(())
     }
 
     /// Writes the records of `durable..end` in whole blocks: the first one with its durable bytes unchanged (B3), the
@@ -210,11 +218,10 @@ impl Log {
             return;
         }
         let begun_ns = sync::now_ns();
-        let bed = leading.bed(true);
         let mut round = 0;
         loop {
             let crowd = Crowd {
-                waiting_count: state.sleepers[bed].load(Relaxed) + 1,
+                waiting_count: self.meeting().sleeper_count(leading.number()) + 1,
                 active_count: state.active_count.load(Relaxed) as u32,
                 undurable_bytes: state.tail.load(Relaxed) - state.durable.load(Relaxed),
                 waited_ns: sync::now_ns().saturating_sub(begun_ns),

@@ -15,26 +15,53 @@ use std::sync::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync::{self, ThreadMark};
+use ledgerstone_region::{RegionError, SlotNo};
 
+use crate::error::LogError;
 use crate::log::Log;
 
-const ABSENT: u32 = 0;
+const HAS_SLOT: u32 = 1;
+const HAS_NO_SLOT: u32 = 2;
+
+pub(crate) const ABSENT: u32 = 0;
 const AWAKE: u32 = 1;
 const DOZING: u32 = 2;
 const ASLEEP: u32 = 3;
 
 impl Log {
-    /// Starts the thread, unless it runs. It keeps the log alive until [`Log::stop_flusher`].
-    pub fn start_flusher(self: &Arc<Log>) {
-        let mut flusher = self.flusher.lock();
-        if flusher.is_none() {
+    /// Starts the thread, unless it runs. It keeps the log alive until [`Log::stop_flusher`], and has a thread slot.
+    ///
+    /// # Errors
+    /// [`LogError::Region`]: all slots are taken.
+    pub fn start_flusher(self: &Arc<Log>) -> Result<(), LogError> {
+        {
+            let mut flusher = self.flusher.lock();
+            if flusher.is_some() {
+                return Ok(());
+            }
             self.flusher_stops.store(false, SeqCst);
-            self.state.flusher_state.store(AWAKE, SeqCst);
+            self.flusher_began.store(0, SeqCst);
             let log = Arc::clone(self);
-            let thread = sync::spawn("log flusher", move || log.run_flusher());
+            let thread = sync::spawn("log flusher", move || {
+                let slot = log.slots.try_current();
+                log.flusher_began.store(if slot.is_ok() { HAS_SLOT } else { HAS_NO_SLOT }, SeqCst);
+                sync::futex_wake(&log.flusher_began, u32::MAX);
+                if let Ok(me) = slot {
+                    log.run_flusher(me);
+                }
+            });
             *self.flusher_mark.lock() = Some(thread.mark());
             *flusher = Some(thread);
         }
+        // The thread has its slot before any that comes later.
+        while self.flusher_began.load(SeqCst) == 0 {
+            sync::futex_wait(&self.flusher_began, 0, None);
+        }
+        if self.flusher_began.load(SeqCst) == HAS_NO_SLOT {
+            self.stop_flusher();
+            return Err(RegionError::NoThreadSlot { count: self.slots.count() }.into());
+        }
+        Ok(())
     }
 
     /// Ends the thread and waits for that. What it has not flushed stays for the next flush.
@@ -44,6 +71,7 @@ impl Log {
         self.wake_flusher();
         let ended = flusher.join();
         self.state.flusher_state.store(ABSENT, SeqCst);
+        self.state.flusher_owner.store(0, SeqCst);
         // While another panic unwinds, that one is the news; a second would abort the process.
         assert!(ended.is_ok() || std::thread::panicking(), "the log's flusher thread has panicked");
     }
@@ -55,12 +83,14 @@ impl Log {
         self.flusher_mark.lock().as_ref().is_some_and(ThreadMark::is_current)
     }
 
-    fn run_flusher(&self) {
+    fn run_flusher(&self, me: SlotNo) {
         let state = &*self.state;
+        state.flusher_owner.store(u32::from(me.0) + 1, SeqCst);
+        state.flusher_state.store(AWAKE, SeqCst);
         let mut soon_since = None;
         while !self.flusher_stops.load(SeqCst) && !self.is_failed() {
             // A refusal meets the claimer that needs the segment; what is worse has failed the log (F5).
-            let _ = self.prepare_ahead();
+            let _ = self.prepare_ahead(me);
             let durable = state.durable.load(SeqCst);
             let (now, soon) = (state.wanted_now.load(SeqCst), state.wanted_soon.load(SeqCst));
             if now > durable {

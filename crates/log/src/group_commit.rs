@@ -22,6 +22,8 @@
 //! all. So the adaptive delay is at most half of what a flush costs. It pays as soon as the group grows by half. A
 //! single thread never waits for another. LIBTP's thresholds are the other settings.
 
+use ledgerstone_region::SlotNo;
+
 /// LIBTP's thresholds: a leader waits for company while none of them is reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GroupCommit {
@@ -103,36 +105,61 @@ impl GroupCommit {
     }
 }
 
-/// Who leads: the number of the last flush begun, and whether it is under way. One word in the region.
+/// Who leads. One word in the region:
+///
+/// ```text
+/// bits 63..16  number of the last flush begun
+/// bit  15      it is under way
+/// bits 14..0   the `SlotNo` of the thread that leads it, or 0
+/// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FlushState(pub u64);
+
+const NUMBER_SHIFT: u32 = 16;
+const LEADING: u64 = 1 << 15;
 
 impl FlushState {
     /// The number of the last flush begun.
     pub fn number(self) -> u64 {
-        self.0 >> 1
+        self.0 >> NUMBER_SHIFT
     }
 
     /// Whether it is under way.
     pub fn is_leading(self) -> bool {
-        self.0 & 1 != 0
+        self.0 & LEADING != 0
     }
 
-    /// The next flush, begun.
-    pub fn begun(self) -> FlushState {
+    /// Who leads it.
+    pub fn leader(self) -> Option<SlotNo> {
+        self.is_leading().then_some(SlotNo((self.0 & (LEADING - 1)) as u16))
+    }
+
+    /// The next flush, begun by `leader`.
+    pub fn begun(self, leader: SlotNo) -> FlushState {
         assert!(!self.is_leading(), "flush {} begun twice (G1)", self.number());
-        FlushState((self.number() + 1) << 1 | 1)
+        FlushState((self.number() + 1) << NUMBER_SHIFT | LEADING | u64::from(leader.0))
+    }
+
+    /// The flush under way, led by another.
+    pub fn led_by(self, leader: SlotNo) -> FlushState {
+        assert!(self.is_leading(), "flush {} is over", self.number());
+        FlushState(self.number() << NUMBER_SHIFT | LEADING | u64::from(leader.0))
     }
 
     /// The flush under way, over.
     pub fn ended(self) -> FlushState {
         assert!(self.is_leading(), "flush {} ended twice (G1)", self.number());
-        FlushState(self.number() << 1)
+        FlushState(self.number() << NUMBER_SHIFT)
     }
 
     /// The word to sleep on while this flush is under way, for one that is covered by it or waits for the next.
     pub fn bed(self, is_covered: bool) -> usize {
-        (if is_covered { self.number() } else { self.number() + 1 } & 1) as usize
+        FlushState::bed_of(self.number() + u64::from(!is_covered))
+    }
+
+    /// The word to sleep on until that flush is over.
+    pub fn bed_of(flush: u64) -> usize {
+        (flush & 1) as usize
     }
 }
 
@@ -173,11 +200,13 @@ mod tests {
 
     #[test]
     fn crowds_of_neighbouring_flushes_sleep_apart() {
-        let idle = FlushState(8);
-        let busy = idle.begun();
+        let idle = FlushState(4 << NUMBER_SHIFT);
+        let busy = idle.begun(SlotNo(7));
         assert!(busy.is_leading() && !idle.is_leading());
+        assert_eq!((busy.leader(), idle.leader()), (Some(SlotNo(7)), None));
+        assert_eq!(busy.led_by(SlotNo(9)).ended(), busy.ended());
         assert_ne!(busy.bed(true), busy.bed(false));
         // A thread that waits for the next flush lies in the bed that the next flush wakes.
-        assert_eq!(busy.bed(false), busy.ended().begun().bed(true));
+        assert_eq!(busy.bed(false), busy.ended().begun(SlotNo(0)).bed(true));
     }
 }

@@ -40,6 +40,8 @@ mod backwards;
 mod config;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(all(feature = "deaths", not(loom), not(miri)))]
+mod deaths;
 mod error;
 #[cfg(not(loom))]
 mod flush;
@@ -56,8 +58,11 @@ mod loom_log;
 #[cfg(all(loom, test))]
 mod loom_room;
 mod meeting;
+mod own;
 #[cfg(not(loom))]
 mod pins;
+#[cfg(not(loom))]
+mod planted;
 #[cfg(not(loom))]
 mod print;
 #[cfg(not(loom))]
@@ -69,6 +74,8 @@ mod read;
 #[cfg(not(loom))]
 mod reader;
 pub mod record;
+#[cfg(not(loom))]
+mod repair;
 mod ring;
 mod room;
 #[cfg(not(loom))]
@@ -104,6 +111,9 @@ pub use crate::{
     segment::{LOG_DIR, check_segments, is_log_file, segment_name, segment_start, tidy_segments},
     wakers::WakerNo,
 };
+
+#[cfg(all(feature = "deaths", not(loom)))]
+pub use crate::planted::Part as RepairPart;
 
 /// The name of an environment, different from all others: 16 random bytes.
 pub type EnvironmentId = [u8; 16];

@@ -1,26 +1,28 @@
 //! The log itself: opening it, its positions, its failure and its numbers.
 
-use std::sync::Arc;
+use ledgerstone_region::atomic::AtomicU64;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::{Lsn, OpId, Xid};
-use ledgerstone_region::Mutex;
-use ledgerstone_region::sync::{JoinHandle, ThreadMark};
-use ledgerstone_region::{ForkMark, Handle};
+use ledgerstone_region::sync::{self, JoinHandle, ThreadMark};
+use ledgerstone_region::{ForkMark, Handle, Latch, Region, RegionError, SlotNo, SlotTable};
+use ledgerstone_region::{Mutex, atomic};
 
 use crate::EnvironmentId;
 use crate::config::LogConfig;
 use crate::control::ControlFile;
 use crate::error::{LogError, Malformed};
 use crate::flush::write_buffer_bytes;
-use crate::gate;
 use crate::group_commit::GroupCommit;
+use crate::own::Own;
 use crate::pins::Pins;
 use crate::probe::{Beginning, Whose, first_record};
 use crate::record::{FIRST_LSN, LSN_LIMIT, NewRecord, RecordKind};
 use crate::ring;
+use crate::room::LOOK_NS;
 use crate::scan::LogScan;
 use crate::seal::{Seal, Seals};
 use crate::segment::{BLOCK_BYTES, LOG_DIR, NoSegment, Segments};
@@ -30,24 +32,29 @@ use crate::wakers::Wakers;
 /// The log of an environment. Shared by all threads through an `Arc`.
 pub struct Log {
     pub(crate) state: Handle<LogState>,
-    pub(crate) ring: Handle<[AtomicU64]>,
+    pub(crate) ring: Handle<[atomic::AtomicU64]>,
+    /// What each thread slot has of the log.
+    pub(crate) own: Handle<[Own]>,
+    pub(crate) slots: Arc<SlotTable>,
+    /// Some slot of this process, once a thread has come with one.
+    pub(crate) a_slot: OnceLock<SlotNo>,
     pub(crate) segments: Segments,
     pub(crate) environment: EnvironmentId,
     /// For the records that are appended.
     pub(crate) seal: Seal,
     /// From which LSN on which seal is in force; ascending, never empty.
-    eras: Vec<(u64, Seal)>,
+    pub(crate) eras: Vec<(u64, Seal)>,
     /// Smaller LSNs were never in this buffer.
     pub(crate) first_in_ring: u64,
     /// Behind the record that begins the incarnation.
-    begun: u64,
+    pub(crate) begun: u64,
     pub(crate) claim_bytes_max: u64,
     pub(crate) kept_claim_bytes: u64,
     pub(crate) long_kept_bytes: u64,
     pub(crate) long_keeper_count: u32,
     pub(crate) group: GroupCommit,
     pub(crate) async_delay_ns: u64,
-    spare_segments: u64,
+    pub(crate) spare_segments: u64,
     /// The leader's; taken out while it writes (W5).
     pub(crate) write_buffer: Mutex<Option<AlignedBuf>>,
     /// Who wants to know when which LSN is durable, and the smallest of these, `u64::MAX` if there is none.
@@ -58,12 +65,17 @@ pub struct Log {
     /// Which thread it is or was.
     pub(crate) flusher_mark: Mutex<Option<ThreadMark>>,
     pub(crate) flusher_stops: AtomicBool,
+    /// Not 0: the thread has its slot, or none was free.
+    pub(crate) flusher_began: atomic::AtomicU32,
     /// A segment was refused for want of space.
     pub(crate) lacked_space: AtomicBool,
     /// Who holds the log back. Held for a look or a change only.
     pub(crate) pins: Mutex<Pins>,
-    control: Option<Arc<ControlFile>>,
+    pub(crate) control: Option<Arc<ControlFile>>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
+    /// What its repairs leave out.
+    #[cfg(feature = "deaths")]
+    pub(crate) forgotten: Option<crate::planted::Part>,
     /// Tells the process that opened it from its children, which must neither wait for it nor write it.
     pub(crate) fork: ForkMark,
 }
@@ -105,8 +117,10 @@ impl Log {
         let full = |at: Option<_>| at.ok_or(LogError::Setting { name: "region", value: 0, must: "large enough" });
         let states = config.region.alloc::<LogState>(1, 128)?;
         let state = config.region.handle(full(states.at(0))?)?;
-        let words = config.region.alloc::<AtomicU64>(config.buffer_bytes / 8, BLOCK_BYTES)?;
+        let words = config.region.alloc::<atomic::AtomicU64>(config.buffer_bytes / 8, BLOCK_BYTES)?;
         let ring = config.region.handle_slice(words)?;
+        let slots = config.slots.clone().map_or_else(|| own_slots(&config.region), Ok)?;
+        let own = config.region.handle_slice(config.region.alloc::<Own>(u64::from(slots.count()), 64)?)?;
 
         let segments = Segments::new(Arc::clone(&config.disk), config.segment_bytes, false);
         if !config.is_read_only {
@@ -118,7 +132,7 @@ impl Log {
         if block < end {
             ring::preload(&ring, block, &read_surely(&segments, block)?[..(end - block) as usize]);
         }
-        for word in [&state.tail, &state.claim_head, &state.committed, &state.durable] {
+        for word in [&state.tail, &state.claim_head, &state.first, &state.durable] {
             word.store(end, SeqCst);
         }
         state.flushing_to.store(u64::MAX, SeqCst);
@@ -137,6 +151,9 @@ impl Log {
         let mut log = Log {
             state,
             ring,
+            own,
+            slots,
+            a_slot: OnceLock::new(),
             segments,
             environment: config.env_id,
             seal,
@@ -157,10 +174,13 @@ impl Log {
             flusher: Mutex::new(None),
             flusher_mark: Mutex::new(None),
             flusher_stops: AtomicBool::new(false),
+            flusher_began: atomic::AtomicU32::new(0),
             lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
             control: config.control,
             disk: config.disk,
+            #[cfg(feature = "deaths")]
+            forgotten: None,
             fork: ForkMark::new()?,
         };
         if !config.is_read_only {
@@ -309,15 +329,17 @@ impl Log {
     ///
     /// # Errors
     /// A failure of the disk. The next call goes on with the segment at which this one failed, whatever its `lsn`.
+    /// [`LogError::Region`]: the thread has no slot, and none is free.
     pub fn recycle_before(&self, lsn: Lsn) -> Result<u64, LogError> {
         self.check_failed()?;
+        let me = self.me()?;
         let state = &*self.state;
         let bytes = self.segments.segment_bytes();
         let limit = lsn.0.min(state.durable.load(Acquire));
         let mut count = 0;
         loop {
-            // Into the gate for each: a claim that waits for a segment waits for one of these, not for all.
-            let _inside = gate::enter(&state.segments_gate);
+            // The latch for each: a claim that waits for a segment waits for one of these, not for all.
+            let inside = self.latch_segments(me)?;
             let start = state.gone_below.load(Relaxed);
             // If a call before has failed at it, it goes first: none may be missing behind it (F8).
             let is_again = start < self.segments.start_of(state.oldest.load(Relaxed));
@@ -335,10 +357,20 @@ impl Log {
             self.give_up(start, is_again)?;
             state.gone_below.store(start + bytes, SeqCst);
             count += 1;
+            inside.let_others_in();
         }
     }
 
-    /// In the gate of segments. `is_again`: it may be gone already, and only that not be durable.
+    /// Takes the latch of those who make, rename or remove segments. Waits for the device.
+    pub(crate) fn latch_segments(&self, me: SlotNo) -> Result<InSegments<'_>, LogError> {
+        let latch = &self.state.segments_latch;
+        while latch.exclusive_within(me, LOOK_NS).is_err() {
+            self.check_failed()?;
+        }
+        Ok(InSegments(latch, me))
+    }
+
+    /// Under the latch of segments. `is_again`: it may be gone already, and only that not be durable.
     fn give_up(&self, start: u64, is_again: bool) -> Result<(), LogError> {
         let state = &*self.state;
         let bytes = self.segments.segment_bytes();
@@ -448,6 +480,44 @@ impl Log {
             segment_count: (state.prepared_end.load(Relaxed) - state.gone_below.load(Relaxed)) / bytes,
         }
     }
+}
+
+/// The latch of segments, held. Given back when dropped.
+pub(crate) struct InSegments<'l>(&'l Latch, SlotNo);
+
+impl InSegments<'_> {
+    /// Gives the latch back, and whoever sleeps for it a chance to have it before the caller takes it again.
+    fn let_others_in(self) {
+        let (latch, is_awaited) = (self.0, self.0.is_awaited());
+        drop(self);
+        let since = latch.version();
+        for _ in 0..LET_IN_ROUNDS {
+            if !is_awaited || latch.owner().is_some() || latch.version() != since {
+                return;
+            }
+            sync::sleep_ns(LET_IN_NS);
+        }
+    }
+}
+
+impl Drop for InSegments<'_> {
+    fn drop(&mut self) {
+        // Not if a repair has taken it over: the thread's process counts as dead.
+        if self.0.owner() == Some(self.1) {
+            self.0.unlatch_exclusive();
+        }
+    }
+}
+
+/// How long whoever was woken may take: it may have died.
+const LET_IN_NS: u64 = 20_000;
+const LET_IN_ROUNDS: u32 = 50;
+
+/// Threads that can use a log of its own slots.
+const OWN_SLOTS: u32 = 256;
+
+fn own_slots(region: &Region) -> Result<Arc<SlotTable>, RegionError> {
+    SlotTable::create(region, OWN_SLOTS).map(Arc::new)
 }
 
 /// How often the block is read again.

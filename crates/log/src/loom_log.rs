@@ -1,14 +1,16 @@
 //! Models under loom: `RUSTFLAGS="--cfg loom" cargo test -p ledgerstone-log --release --lib loom_log`.
 
 use ledgerstone_page::{Lsn, OpId, Xid};
+use ledgerstone_region::SlotNo;
 use ledgerstone_region::atomic::Ordering::{Acquire, Release, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
 use loom::sync::Arc;
 use loom::thread;
 
 use crate::group_commit::FlushState;
-use crate::line::{Line, Look};
+use crate::line::{Line, Look, Places};
 use crate::meeting::Meeting;
+use crate::own::{InHand, Intent};
 use crate::record::{Encoded, NewRecord, RecordKind, decode_sealed};
 use crate::ring;
 use crate::seal::Seal;
@@ -65,7 +67,7 @@ struct Words {
     flushing_to: AtomicU64,
     durable: AtomicU64,
     failed: AtomicU64,
-    sleepers: [AtomicU32; 2],
+    sleepers: [AtomicU64; 2],
     beds: [AtomicU32; 2],
 }
 
@@ -82,7 +84,7 @@ impl Words {
     }
 
     fn try_lead(&self, seen: FlushState) -> Option<Result<(), ()>> {
-        let leading = self.meeting().begin(seen)?;
+        let leading = self.meeting().begin(seen, SlotNo(0))?;
         let end = self.published.load(SeqCst);
         self.flushing_to.store(end, SeqCst);
         self.durable.store(end, SeqCst);
@@ -136,33 +138,117 @@ fn three_committers_of_two_rounds_never_sleep_for_ever() {
     nobody_sleeps_for_ever(&[2, 1, 1], 1);
 }
 
+/// The leader dies before or behind what it has made durable, and another takes its lead over: whoever sleeps is woken,
+/// and nobody leads beside it.
+#[test]
+fn a_dead_leaders_flush_is_ended_for_it() {
+    for has_written in [false, true] {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(move || {
+            let words = Arc::new(Words::default());
+            words.flushing_to.store(u64::MAX, SeqCst);
+            let leading = words.meeting().begin(FlushState(0), SlotNo(1)).unwrap();
+            let commits = Arc::clone(&words);
+            let committer = thread::spawn(move || commits.commit());
+            if has_written {
+                let end = words.published.load(SeqCst);
+                words.flushing_to.store(end, SeqCst);
+                words.durable.store(end, SeqCst);
+            }
+            // It is dead from here on.
+            assert_eq!(leading.leader(), Some(SlotNo(1)));
+            let taken = words.meeting().take_over(leading, SlotNo(2)).unwrap();
+            assert!(words.meeting().take_over(leading, SlotNo(3)).is_none(), "once");
+            words.meeting().end(taken);
+            committer.join().unwrap();
+            assert_eq!(words.durable.load(SeqCst), 1);
+        });
+    }
+}
+
+/// One thread appends while a repairer looks for the hole of another, which has died when it had reserved and not yet
+/// said where. The hole is found, and no record of the living is taken for one (P2 in `repair.rs`).
+#[test]
+fn a_hole_is_filled_and_no_record_of_the_living() {
+    let seal = Seal::new([1; 16], 1);
+    loom::model(move || {
+        let words = || (0..8).map(|_| AtomicU64::new(0)).collect::<Vec<_>>();
+        let shared = Arc::new((words(), AtomicU64::new(4096), words()));
+        let living = {
+            let shared = Arc::clone(&shared);
+            thread::spawn(move || {
+                let hand = hand_of(&shared.2);
+                let encoded = Encoded::new(&RECORD);
+                let lsn = hand.reserve(&shared.1, RECORD_BYTES);
+                let crc = ring::copy_in(&shared.0, lsn, &encoded, encoded.crc());
+                ring::publish(&shared.0, lsn, &encoded, &seal, crc);
+                hand.end();
+                lsn
+            })
+        };
+        shared.1.fetch_add(RECORD_BYTES, SeqCst); // The dead's.
+        let tail = shared.1.load(SeqCst);
+        let hand = hand_of(&shared.2);
+        loop {
+            match hand.seen() {
+                Some(Intent::Announced) => thread::yield_now(),
+                Some(Intent::Placed { lsn, .. }) if lsn < tail => thread::yield_now(),
+                _ => break,
+            }
+        }
+        let (at, _) = ring::walk(&shared.0, 4096, tail, u64::MAX);
+        assert!(at < tail, "there is a hole");
+        assert_eq!(ring::zeroes(&shared.0, at, tail), at + RECORD_BYTES, "of one record");
+        let lsn = living.join().unwrap();
+        assert_ne!(at, lsn, "which is the dead's");
+    });
+}
+
+const RECORD: NewRecord<'_> =
+    NewRecord { kind: RecordKind::End, xid: Xid(7), prev_lsn: Lsn(0), op: OpId(0), flags: 0, page: None, body: &[] };
+
+fn hand_of(words: &[AtomicU64]) -> InHand<'_> {
+    InHand { intent: &words[0], appended: &words[1], will_be: &words[2] }
+}
+
 /// Room that is claimed from one end and freed at the other, with the line before it.
 struct Room {
     claimed: AtomicU64,
     limit: AtomicU64,
-    next: AtomicU32,
-    turn: AtomicU32,
+    head: AtomicU64,
+    tickets: AtomicU64,
+    slots_used: AtomicU32,
     wanted: AtomicU64,
     head_wants: AtomicU64,
-    beds: [AtomicU32; 2],
+    beds: [AtomicU32; 3],
+    places: [AtomicU64; 3],
     failed: AtomicU32,
+}
+
+impl Places for Room {
+    fn place(&self, slot: SlotNo) -> &AtomicU64 {
+        &self.places[usize::from(slot.0)]
+    }
 }
 
 impl Room {
     fn new(limit: u64) -> Room {
-        let [next, turn, failed] = [AtomicU32::new(0), AtomicU32::new(0), AtomicU32::new(0)];
-        let [claimed, wanted, head_wants] = [AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0)];
-        let beds = Default::default();
-        Room { claimed, limit: AtomicU64::new(limit), next, turn, wanted, head_wants, beds, failed }
+        let [slots_used, failed] = [AtomicU32::new(0), AtomicU32::new(0)];
+        let [claimed, head, tickets, wanted, head_wants] = std::array::from_fn(|_| AtomicU64::new(0));
+        let (beds, places, limit) = (Default::default(), Default::default(), AtomicU64::new(limit));
+        Room { claimed, limit, head, tickets, slots_used, wanted, head_wants, beds, places, failed }
     }
 
     fn line(&self) -> Line<'_> {
         Line {
-            next: &self.next,
-            turn: &self.turn,
+            head: &self.head,
+            tickets: &self.tickets,
+            slots_used: &self.slots_used,
             wanted: &self.wanted,
             head_wants: &self.head_wants,
             beds: &self.beds,
+            places: self,
         }
     }
 
@@ -182,14 +268,15 @@ impl Room {
     }
 
     /// As the log claims: past the line if that leaves room for its head.
-    fn claim(&self, bytes: u64) {
+    fn claim(&self, slot: u16, bytes: u64) {
         if self.try_claim(bytes, self.wanted.load(SeqCst)) {
             return;
         }
         let try_claim = || if self.is_failed() { Err(()) } else { Ok(self.try_claim(bytes, 0)) };
         let look = || if self.has_room(bytes) || self.is_failed() { Look::Again } else { Look::Sleep(None) };
         // Refused after a failure only.
-        let _ = self.line().stand(bytes, || self.is_failed(), try_claim, look);
+        let check = || if self.is_failed() { Err(()) } else { Ok(()) };
+        let _ = self.line().stand(SlotNo(slot), bytes, check, try_claim, look);
     }
 
     fn is_failed(&self) -> bool {
@@ -216,9 +303,10 @@ fn all_in_line_are_served(claims: &'static [u64], pieces: &'static [u64], preemp
         let room = Arc::new(Room::new(0));
         let threads: Vec<_> = claims
             .iter()
-            .map(|bytes| {
+            .zip(0..)
+            .map(|(bytes, slot)| {
                 let room = Arc::clone(&room);
-                thread::spawn(move || room.claim(*bytes))
+                thread::spawn(move || room.claim(slot, *bytes))
             })
             .collect();
         pieces.iter().for_each(|bytes| room.free(*bytes));
@@ -227,7 +315,7 @@ fn all_in_line_are_served(claims: &'static [u64], pieces: &'static [u64], preemp
         }
         let all = claims.iter().sum::<u64>();
         assert_eq!((room.claimed.load(SeqCst), room.wanted.load(SeqCst)), (all, 0));
-        assert_eq!(room.next.load(SeqCst), room.turn.load(SeqCst));
+        assert_eq!(room.line().head(), None);
     });
 }
 
@@ -243,19 +331,19 @@ fn a_large_claimer_beside_a_small_one_is_served() {
 
 #[test]
 fn three_claimers_are_served_as_room_comes() {
-    all_in_line_are_served(&[1, 1, 1], &[1, 2], 2);
+    all_in_line_are_served(&[1, 1, 1], &[1, 2], 1);
 }
 
 /// Claimers who find no room leave when the log fails, whoever of them sees it first: nobody sleeps on.
-fn all_leave_after_a_failure(count: usize, preemptions: usize) {
+fn all_leave_after_a_failure(count: u16, preemptions: usize) {
     let mut model = loom::model::Builder::new();
     model.preemption_bound = Some(preemptions);
     model.check(move || {
         let room = Arc::new(Room::new(0));
         let threads: Vec<_> = (0..count)
-            .map(|_| {
+            .map(|slot| {
                 let room = Arc::clone(&room);
-                thread::spawn(move || room.claim(1))
+                thread::spawn(move || room.claim(slot, 1))
             })
             .collect();
         room.fail();
@@ -273,7 +361,33 @@ fn two_claimers_leave_after_a_failure() {
 
 #[test]
 fn three_claimers_leave_after_a_failure() {
-    all_leave_after_a_failure(3, 2);
+    all_leave_after_a_failure(3, 1);
+}
+
+/// The head leaves while a repairer takes back the place of one behind it, which has died: nobody names the dead.
+#[test]
+fn nobody_names_a_head_that_is_dead() {
+    loom::model(|| {
+        let room = Arc::new(Room::new(0));
+        let dead = SlotNo(1);
+        room.slots_used.store(2, SeqCst);
+        room.places.iter().zip([1, 2]).for_each(|(place, ticket)| place.store(ticket, SeqCst));
+        room.head.store(1, SeqCst);
+        let leaves = {
+            let room = Arc::clone(&room);
+            thread::spawn(move || room.line().leave(SlotNo(0)))
+        };
+        room.place(dead).store(0, SeqCst);
+        let wait = |is_done: &dyn Fn() -> bool| {
+            while !is_done() {
+                thread::yield_now();
+            }
+            Ok::<(), ()>(())
+        };
+        room.line().mend(|slot| slot == dead, wait).unwrap();
+        leaves.join().unwrap();
+        assert_eq!(room.line().head(), None);
+    });
 }
 
 /// A ring of one record's length and a word, which held a record a round before.

@@ -9,11 +9,12 @@ use std::convert::Infallible;
 
 use ledgerstone_region::atomic::Ordering::{Acquire, Release, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
+use ledgerstone_region::{Latch, SlotNo};
 use loom::sync::Arc;
 use loom::thread;
 
-use crate::line::{Line, Look};
-use crate::room::{Purpose, Refused, Room};
+use crate::line::{Line, Look, Places};
+use crate::room::{Mine, Purpose, Refused, Room};
 
 /// Bytes that may be claimed beyond what is durable.
 const HALF: u64 = 64;
@@ -30,23 +31,34 @@ const SEGMENT_BYTES: u64 = 64;
 struct World {
     tail: AtomicU64,
     claim_head: AtomicU64,
-    committed: AtomicU64,
+    latch: Latch,
+    reserved: AtomicU64,
     durable: AtomicU64,
     zeroed_limit: AtomicU64,
     prepared_end: AtomicU64,
     head_wants: AtomicU64,
     wanted: AtomicU64,
-    next: AtomicU32,
-    turn: AtomicU32,
+    head: AtomicU64,
+    tickets: AtomicU64,
+    slots_used: AtomicU32,
     beds: [AtomicU32; 1],
+    places: [AtomicU64; 1],
     undo_sleepers: AtomicU32,
     undo_word: AtomicU32,
     long_keepers: AtomicU32,
+    shares: [AtomicU64; 2],
+    counts: [AtomicU32; 2],
     is_flushing: AtomicU32,
     /// The lengths of the records that are published, each at its place.
     ring: [AtomicU64; 6],
     /// Whether a sleep for a limited time ends by itself.
     times_out: bool,
+}
+
+impl Places for World {
+    fn place(&self, slot: SlotNo) -> &AtomicU64 {
+        &self.places[usize::from(slot.0)]
+    }
 }
 
 impl World {
@@ -59,8 +71,9 @@ impl World {
 
     fn room(&self) -> Room<'_> {
         Room {
+            latch: &self.latch,
             claim_head: &self.claim_head,
-            committed: &self.committed,
+            reserved: &self.reserved,
             durable: &self.durable,
             zeroed_limit: &self.zeroed_limit,
             prepared_end: &self.prepared_end,
@@ -74,23 +87,31 @@ impl World {
 
     fn line(&self) -> Line<'_> {
         Line {
-            next: &self.next,
-            turn: &self.turn,
+            head: &self.head,
+            tickets: &self.tickets,
+            slots_used: &self.slots_used,
             wanted: &self.wanted,
             head_wants: &self.head_wants,
             beds: &self.beds,
+            places: self,
         }
     }
 
+    /// The shares of all threads of the model, in one: their sum is what counts.
+    fn mine(&self) -> Mine<'_> {
+        let (claimed, reserved) = (&self.shares[0], &self.shares[1]);
+        Mine { slot: SlotNo(0), claimed, reserved, beside: &self.counts[0], keeps_more: &self.counts[1] }
+    }
+
     fn try_claim(&self, bytes: u64, undo_bytes: u64, beside: u64, purpose: Purpose) -> Result<(), Refused> {
-        self.room().try_claim(bytes, undo_bytes, beside, purpose, || ()).map(|_| ())
+        self.room().try_claim(self.mine(), bytes, undo_bytes, beside, purpose, || ()).map(|_| ())
     }
 
     /// As `Log::claim`.
     fn claim(&self, bytes: u64) -> u64 {
         if self.try_claim(bytes, 0, self.wanted.load(SeqCst), Purpose::Ordinary).is_err() {
             let try_claim = || self.try_claim_slow(bytes, Purpose::Ordinary);
-            let Ok(()) = self.line().stand(bytes, || false, try_claim, || self.look(bytes));
+            let Ok(()) = self.line().stand(SlotNo(0), bytes, || Ok(()), try_claim, || self.look(bytes));
         }
         bytes
     }
@@ -99,7 +120,7 @@ impl World {
     fn claim_undo(&self, bytes: u64) -> u64 {
         if self.try_claim(bytes, 0, 0, Purpose::Undo).is_err() {
             let try_claim = || self.try_claim_slow(bytes, Purpose::Undo);
-            let Ok(()) = self.room().wait_beside(try_claim, || self.look(bytes));
+            let Ok(()) = self.room().wait_beside(self.mine(), try_claim, || self.look(bytes));
         }
         bytes
     }
@@ -171,7 +192,7 @@ impl World {
 
     /// As `Log::give_back_all`.
     fn give_back(&self, claim: u64, undo_bytes: u64) {
-        if self.room().give_back(claim, undo_bytes) {
+        if self.room().give_back(self.mine(), claim, undo_bytes) {
             self.line().wake_head(|bytes| self.room().has_room(bytes) || self.has_to_flush());
             self.room().wake_beside();
         }
@@ -180,7 +201,8 @@ impl World {
     /// When all have ended: what is not appended was given back.
     fn check_end(&self) {
         let tail = self.tail.load(SeqCst);
-        assert_eq!((self.claim_head.load(SeqCst), self.committed.load(SeqCst)), (tail, tail));
+        assert_eq!((self.claim_head.load(SeqCst), self.reserved.load(SeqCst)), (tail, 0));
+        assert_eq!((self.shares[0].load(SeqCst), self.shares[1].load(SeqCst)), (tail, 0), "the shares say the same");
         assert_eq!((self.wanted.load(SeqCst), self.undo_sleepers.load(SeqCst)), (0, 0));
     }
 }
@@ -220,7 +242,7 @@ fn no_more_threads_keep_more_than_the_largest_claim_leaves_room_for() {
         let world = World::new(true, 1 << 20);
         let keepers = [(); 2].map(|()| {
             spawn(&world, |world| {
-                world.room().may_keep_more(LONG_KEEPERS).then(|| {
+                world.room().may_keep_more(world.mine(), LONG_KEEPERS).then(|| {
                     assert!(world.long_keepers.load(SeqCst) <= LONG_KEEPERS);
                     world.claim(LONG_KEPT)
                 })
@@ -232,9 +254,9 @@ fn no_more_threads_keep_more_than_the_largest_claim_leaves_room_for() {
         world.give_back(claim, 0);
         kept.into_iter().flatten().for_each(|claim| {
             world.give_back(claim, 0);
-            world.room().end_keeping_more();
+            world.room().end_keeping_more(world.mine());
         });
-        assert!(world.room().may_keep_more(LONG_KEEPERS), "and another afterwards");
+        assert!(world.room().may_keep_more(world.mine(), LONG_KEEPERS), "and another afterwards");
         world.check_end();
     });
 }
@@ -268,7 +290,7 @@ fn a_rollback_is_woken_by_what_is_given_back() {
 /// C2. A transaction that has reserved its rollback finds room for it in the segments, whatever others take and give.
 #[test]
 fn a_rollback_finds_the_room_that_it_has_reserved() {
-    model(3, || {
+    model(2, || {
         let world = World::new(false, 40);
         let gives_back = spawn(&world, |world| {
             if world.try_claim(16, 0, 0, Purpose::Ordinary).is_ok() {

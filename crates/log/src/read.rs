@@ -8,7 +8,9 @@ use ledgerstone_page::Lsn;
 
 use crate::error::{LogError, Malformed};
 use crate::log::Log;
-use crate::record::{FIRST_LSN, Record, RecordView, decode, decode_sealed, le_u64, length_checked};
+use crate::record::{
+    FIRST_LSN, RECORD_BYTES_MAX, Record, RecordKind, RecordView, decode, decode_sealed, le_u64, length_checked,
+};
 use crate::ring;
 use crate::seal::Seal;
 use crate::segment::BLOCK_BYTES;
@@ -31,6 +33,37 @@ impl Log {
         // Looked at afterwards: the segment may have been used again while we read.
         let oldest = self.oldest_lsn();
         if lsn < oldest { Err(LogError::Recycled { lsn, oldest }) } else { found }
+    }
+
+    /// Where the first record begins from `mark` on, a place at which somebody has once seen the log end. It is durable
+    /// beyond that. A record begins at the mark, unless a repair has filled holes there. It puts one void record in the
+    /// place of several that were reserved, since it cannot tell them apart (P2 in `repair.rs`). May read from the
+    /// device.
+    ///
+    /// # Errors
+    /// As [`Log::read`].
+    pub fn first_record_from(&self, mark: Lsn) -> Result<Lsn, LogError> {
+        let none = match self.read(mark) {
+            Ok(_) => return Ok(mark),
+            Err(none @ LogError::Invalid { why: Malformed::Empty, .. }) => none,
+            Err(error) => return Err(error),
+        };
+        let oldest = self.oldest_lsn();
+        let before = Lsn(mark.0.saturating_sub(RECORD_BYTES_MAX as u64)).max(oldest);
+        let Some(beginning) = self.beginning_from(before)? else { return Err(none) };
+        let mut scan = self.scan(beginning.lsn)?;
+        while let Some(record) = scan.next_view()? {
+            match record.kind() {
+                _ if record.end() <= mark => {}
+                RecordKind::Void if record.lsn() < mark => return Ok(record.end()),
+                // The mark is in a record whose beginning was given up.
+                _ if record.lsn() == beginning.lsn && record.lsn() > mark && before == oldest => {
+                    return Ok(record.lsn());
+                }
+                _ => break,
+            }
+        }
+        Err(none)
     }
 
     /// Copies bytes of the durable log from `from` on into `to`, and returns how many. There are fewer than fit only at

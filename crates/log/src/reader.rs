@@ -9,8 +9,8 @@
 //! R3. Records that cannot be read are an error, too: every byte between the oldest record that is found and the end
 //!     belongs to a record. What was damaged before that one cannot be told from what was given up.
 
+use ledgerstone_region::atomic::AtomicU32;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::SeqCst;
 use std::task::{Wake, Waker};
 
@@ -118,7 +118,13 @@ impl LogReader {
     /// As there; damage around `to`.
     pub fn seek(&mut self, to: Lsn) -> Result<(), LogError> {
         let before = self.at;
-        let found = self.seek_from(to);
+        let found = loop {
+            match self.seek_from(to) {
+                // What was the oldest has been given up since: there is another.
+                Err(LogError::Recycled { .. }) if to <= FIRST_LSN => {}
+                found => break found,
+            }
+        };
         if found.is_err() {
             self.at = before;
         }

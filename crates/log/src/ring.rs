@@ -150,7 +150,7 @@ pub(crate) fn walk(ring: &[AtomicU64], from: u64, limit: u64, bytes_max: u64) ->
         if first == 0 {
             break;
         }
-        at += length_of(first);
+        at += length_of(first).max(8); // Of no record, but a walk ends.
         count += 1;
     }
     (at, count)
@@ -159,6 +159,12 @@ pub(crate) fn walk(ring: &[AtomicU64], from: u64, limit: u64, bytes_max: u64) ->
 /// The first word of the record at `lsn`; 0 if it is not published.
 pub(crate) fn first_word(ring: &[AtomicU64], lsn: u64) -> u64 {
     word_at(ring, lsn).load(Ordering::Acquire)
+}
+
+/// Where the words end that are zero from `lsn` on, or `limit`.
+pub(crate) fn zeroes(ring: &[AtomicU64], lsn: u64, limit: u64) -> u64 {
+    let is_zero = |at: &u64| word_at(ring, *at).load(Ordering::Acquire) == 0; // Pairs with the store in `publish`.
+    (lsn..limit).step_by(8).find(|at| !is_zero(at)).unwrap_or(limit)
 }
 
 /// Copies the words from `lsn` on. `lsn` and the length are multiples of 8.

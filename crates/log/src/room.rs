@@ -4,16 +4,20 @@
 //! Over borrowed words, so that the real log keeps them in the region and a model among loom's (`loom_room.rs`). Knows
 //! neither records nor the device.
 //!
-//! R1. Room in the segments is taken before room in the buffer, and given back after it. So what is claimed and what is
-//!     reserved never exceed `committed` together, except by a rollback's claim, which uses what it has reserved.
+//! R1. The sums are changed by the holder of the room's latch, for some instructions: `claim_head`, `reserved`, who
+//!     waits beside the line, who keeps more. So room in the buffer and room in the segments are taken together, or
+//!     neither is.
 //! R2. A thread that gives room back looks afterwards who sleeps for room. A thread that sleeps has said so before it
 //!     looked for room. So one of them sees the other.
 //! R3. A thread that keeps the rest of a claim signals nothing, although it has appended a record that can be flushed.
 //!     So nobody sleeps for long while something is claimed, except during a flush, whose end signals.
+//! R4. The holder changes its slot's share (`own.rs`), and the sum. If it dies, whoever takes over its latch adds the
+//!     shares up. So a claim was made, and is what the dead has left, or it was not. The claims of all slots, and what
+//!     repairs have filled, add up to `claim_head` from where the log began.
 
 use ledgerstone_region::atomic::Ordering::{Acquire, Relaxed, SeqCst};
-use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
-use ledgerstone_region::sync;
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
+use ledgerstone_region::{Latch, SlotNo, sync};
 
 use crate::line::Look;
 
@@ -36,10 +40,14 @@ pub(crate) enum Refused {
 /// What is claimed and not yet durable is looked at again after so long (R3).
 const CLAIMED_LOOK_NS: u64 = 1_000_000;
 
+/// A thread that sleeps looks again after so long: whoever was going to wake it may have died.
+pub(crate) const LOOK_NS: u64 = 50_000_000;
+
 /// The words of the room; see `state.rs`.
 pub(crate) struct Room<'r> {
+    pub latch: &'r Latch,
     pub claim_head: &'r AtomicU64,
-    pub committed: &'r AtomicU64,
+    pub reserved: &'r AtomicU64,
     pub durable: &'r AtomicU64,
     pub zeroed_limit: &'r AtomicU64,
     pub prepared_end: &'r AtomicU64,
@@ -50,12 +58,32 @@ pub(crate) struct Room<'r> {
     pub segment_bytes: u64,
 }
 
-/// Puts what is before and what is after into the one order that everybody sees. For loom, which knows no sequentially
-/// consistent accesses.
-#[inline(always)]
-fn order() {
-    #[cfg(loom)]
-    ledgerstone_region::atomic::fence(SeqCst);
+/// A thread's slot, and its shares in the sums.
+#[derive(Clone, Copy)]
+pub(crate) struct Mine<'r> {
+    pub slot: SlotNo,
+    pub claimed: &'r AtomicU64,
+    pub reserved: &'r AtomicU64,
+    pub beside: &'r AtomicU32,
+    pub keeps_more: &'r AtomicU32,
+}
+
+/// The sums, as whoever repairs has added them up.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub claim_head: u64,
+    pub reserved: u64,
+    pub beside: u32,
+    pub keep_more: u32,
+}
+
+/// Changes one of a slot's shares, and the sum (R4). The room's latch is held, so nobody else stores either.
+macro_rules! change {
+    ($share:expr, $sum:expr, $change:expr) => {{
+        let change = $change;
+        $share.store(change($share.load(Relaxed)), Relaxed);
+        $sum.store(change($sum.load(Relaxed)), Relaxed); // Given out by the latch; others only look.
+    }};
 }
 
 impl Room<'_> {
@@ -64,65 +92,86 @@ impl Room<'_> {
     #[inline]
     pub fn try_claim(
         &self,
+        me: Mine<'_>,
         bytes: u64,
         undo_bytes: u64,
         beside: u64,
         purpose: Purpose,
         runs_low: impl FnOnce(),
     ) -> Result<u64, Refused> {
-        let is_committed = match purpose {
-            Purpose::Ordinary => self.try_commit(bytes + undo_bytes, beside, self.margin_bytes(), runs_low),
-            Purpose::Upkeep => self.try_commit(bytes, beside, self.restart_bytes(), runs_low),
-            Purpose::Undo => true, // Reserved.
-        };
-        if !is_committed {
-            return Err(Refused::Segments);
-        }
+        self.latch(me.slot);
         // Acquire: the buffer up to the limit is zero (B1).
-        let limit = self.zeroed_limit.load(Acquire);
-        let mut head = self.claim_head.load(Relaxed);
-        let refused = loop {
-            if head + bytes + beside > limit {
-                break Refused::Buffer;
-            }
-            if purpose == Purpose::Undo && head + bytes > self.prepared_end.load(Acquire) {
-                break Refused::Segments;
-            }
-            match self.claim_head.compare_exchange_weak(head, head + bytes, SeqCst, Relaxed) {
-                Ok(_) => {
-                    if purpose == Purpose::Undo {
-                        self.committed.fetch_add(bytes, SeqCst);
-                    }
-                    return Ok(limit - (head + bytes));
-                }
-                Err(now) => head = now,
-            }
+        let (head, limit) = (self.claim_head.load(Relaxed), self.zeroed_limit.load(Acquire));
+        let (reserved, prepared_end) = (self.reserved.load(Relaxed), self.prepared_end.load(Acquire));
+        let (taken, segments_end) = match purpose {
+            Purpose::Ordinary => (head + reserved + undo_bytes + beside, prepared_end - self.margin_bytes()),
+            Purpose::Upkeep => (head + reserved + beside, prepared_end - self.restart_bytes()),
+            Purpose::Undo => (head, prepared_end), // Reserved.
         };
-        if purpose != Purpose::Undo {
-            self.committed.fetch_sub(bytes + undo_bytes, SeqCst);
+        let refused = if taken + bytes > segments_end {
+            Some(Refused::Segments)
+        } else {
+            (head + bytes + beside > limit).then_some(Refused::Buffer)
+        };
+        if refused.is_none() {
+            change!(me.claimed, self.claim_head, |sum: u64| sum.wrapping_add(bytes));
+            if undo_bytes > 0 {
+                change!(me.reserved, self.reserved, |sum: u64| sum.wrapping_add(undo_bytes));
+            }
         }
-        Err(refused)
+        self.latch.unlatch_exclusive_unchanged();
+        if let Some(refused) = refused {
+            return Err(refused);
+        }
+        if purpose != Purpose::Undo && taken + bytes + self.segment_bytes / 2 > segments_end {
+            runs_low();
+        }
+        Ok(limit - (head + bytes))
     }
 
-    /// Takes room in the segments that are ready (C2), if `beside` bytes and the margin are free there as well.
-    #[inline]
-    pub fn try_commit(&self, bytes: u64, beside: u64, margin: u64, runs_low: impl FnOnce()) -> bool {
-        let limit = self.prepared_end.load(Acquire) - margin;
-        let mut committed = self.committed.load(Relaxed);
-        loop {
-            if committed + bytes + beside > limit {
-                return false;
-            }
-            match self.committed.compare_exchange_weak(committed, committed + bytes, SeqCst, Relaxed) {
-                Ok(_) => {
-                    if committed + self.segment_bytes / 2 > limit {
-                        runs_low();
-                    }
-                    return true;
-                }
-                Err(now) => committed = now,
-            }
+    /// Reserves room in the segments that are ready (C2), if the margin is free there as well.
+    pub fn try_reserve(&self, me: Mine<'_>, bytes: u64, runs_low: impl FnOnce()) -> bool {
+        self.latch(me.slot);
+        let limit = self.prepared_end.load(Acquire) - self.margin_bytes();
+        let taken = self.claim_head.load(Relaxed) + self.reserved.load(Relaxed) + bytes;
+        if taken <= limit {
+            change!(me.reserved, self.reserved, |sum: u64| sum.wrapping_add(bytes));
         }
+        self.latch.unlatch_exclusive_unchanged();
+        if taken + self.segment_bytes / 2 > limit {
+            runs_low();
+        }
+        taken <= limit
+    }
+
+    /// Reserves without a look.
+    pub fn reserve(&self, me: Mine<'_>, bytes: u64) {
+        self.latch(me.slot);
+        change!(me.reserved, self.reserved, |sum: u64| sum.wrapping_add(bytes));
+        self.latch.unlatch_exclusive_unchanged();
+    }
+
+    /// Gives back what is left of a claim, and `undo_bytes` that were reserved. True if somebody may sleep for room:
+    /// then the caller wakes whom it helps (R2).
+    #[inline]
+    pub fn give_back(&self, me: Mine<'_>, left: u64, undo_bytes: u64) -> bool {
+        let is_wanted = || self.head_wants.load(SeqCst) != 0 || self.undo_sleepers.load(SeqCst) != 0;
+        let was_wanted = cfg!(feature = "planted-looked-too-soon") && is_wanted();
+        if left + undo_bytes > 0 {
+            self.latch(me.slot);
+            if left > 0 {
+                change!(me.claimed, self.claim_head, |sum: u64| sum.wrapping_sub(left));
+            }
+            if undo_bytes > 0 {
+                change!(me.reserved, self.reserved, |sum: u64| sum.wrapping_sub(undo_bytes));
+            }
+            self.latch.unlatch_exclusive_unchanged();
+        }
+        if cfg!(feature = "planted-looked-too-soon") {
+            return was_wanted;
+        }
+        fence(SeqCst); // Pairs with the one of whoever says that it sleeps (R2).
+        is_wanted()
     }
 
     /// What ordinary claims leave for a checkpoint.
@@ -136,43 +185,9 @@ impl Room<'_> {
         self.margin_bytes() / 4
     }
 
-    /// Gives back what is left of a claim, and `undo_bytes` that were reserved. True if somebody may sleep for room:
-    /// then the caller wakes whom it helps (R2).
-    #[inline]
-    pub fn give_back(&self, left: u64, undo_bytes: u64) -> bool {
-        let is_wanted = || self.head_wants.load(SeqCst) != 0 || self.undo_sleepers.load(SeqCst) != 0;
-        if cfg!(feature = "planted-looked-too-soon") {
-            let was_wanted = is_wanted();
-            self.take_back(left, undo_bytes);
-            return was_wanted;
-        }
-        self.take_back(left, undo_bytes);
-        // After the above in the one order: either we see the sleeper, or it saw what we gave back.
-        is_wanted()
-    }
-
-    /// The buffer first (R1).
-    #[inline]
-    fn take_back(&self, left: u64, undo_bytes: u64) {
-        let is_planted = cfg!(feature = "planted-segments-first");
-        if is_planted && left + undo_bytes > 0 {
-            self.release(left + undo_bytes);
-        }
-        if left > 0 {
-            let head = self.claim_head.fetch_sub(left, SeqCst);
-            debug_assert!(head >= left, "{left} given back of {head}");
-        }
-        if !is_planted && left + undo_bytes > 0 {
-            self.release(left + undo_bytes);
-        }
-        order();
-    }
-
-    /// Releases room in the segments.
-    #[inline]
-    pub fn release(&self, bytes: u64) {
-        let committed = self.committed.fetch_sub(bytes, SeqCst);
-        assert!(committed >= bytes, "{bytes} bytes of undo released of {committed}");
+    /// `claim_head` and what is reserved for rollbacks. Without the latch: something like it.
+    pub fn committed(&self) -> u64 {
+        self.claim_head.load(SeqCst) + self.reserved.load(SeqCst)
     }
 
     /// Whether the buffer has room for `bytes`.
@@ -196,22 +211,31 @@ impl Room<'_> {
 
     /// Waits for a claim that passes the line. `try_claim` says whether it has it by now, `look` whether it may sleep.
     #[cold]
-    pub fn wait_beside<E>(&self, try_claim: impl Fn() -> Result<bool, E>, look: impl Fn() -> Look) -> Result<(), E> {
-        self.undo_sleepers.fetch_add(1, SeqCst);
-        order();
+    pub fn wait_beside<E>(
+        &self,
+        me: Mine<'_>,
+        try_claim: impl Fn() -> Result<bool, E>,
+        look: impl Fn() -> Look,
+    ) -> Result<(), E> {
+        self.latch(me.slot);
+        change!(me.beside, self.undo_sleepers, |sum: u32| sum.wrapping_add(1));
+        self.latch.unlatch_exclusive_unchanged();
+        fence(SeqCst); // Pairs with the one in `give_back`.
         let result = loop {
             let seen = self.undo_word.load(SeqCst);
             match try_claim() {
                 Ok(true) => break Ok(()),
                 Ok(false) => {
                     if let Look::Sleep(timeout_ns) = look() {
-                        sync::futex_wait(self.undo_word, seen, timeout_ns);
+                        sync::futex_wait(self.undo_word, seen, Some(timeout_ns.unwrap_or(LOOK_NS)));
                     }
                 }
                 Err(error) => break Err(error),
             }
         };
-        self.undo_sleepers.fetch_sub(1, SeqCst);
+        self.latch(me.slot);
+        change!(me.beside, self.undo_sleepers, |sum: u32| sum.wrapping_sub(1));
+        self.latch.unlatch_exclusive_unchanged();
         result
     }
 
@@ -224,24 +248,44 @@ impl Room<'_> {
     }
 
     /// One more keeps more than others, if fewer than `count_max` do (C6).
-    pub fn may_keep_more(&self, count_max: u32) -> bool {
-        let mut count = self.long_keepers.load(Relaxed);
-        while count < count_max {
-            if cfg!(feature = "planted-keepers-uncounted") {
-                self.long_keepers.store(count + 1, SeqCst);
-                return true;
-            }
-            match self.long_keepers.compare_exchange_weak(count, count + 1, SeqCst, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => count = now,
-            }
+    pub fn may_keep_more(&self, me: Mine<'_>, count_max: u32) -> bool {
+        if self.long_keepers.load(Relaxed) >= count_max {
+            return false; // Asked once a transaction by those who may not.
         }
-        false
+        self.latch(me.slot);
+        let may = self.long_keepers.load(Relaxed) < count_max || cfg!(feature = "planted-keepers-uncounted");
+        if may {
+            change!(me.keeps_more, self.long_keepers, |sum: u32| sum.wrapping_add(1));
+        }
+        self.latch.unlatch_exclusive_unchanged();
+        may
     }
 
     /// One keeps no more than others from now on.
-    pub fn end_keeping_more(&self) {
-        let count = self.long_keepers.fetch_sub(1, SeqCst);
-        debug_assert!(count > 0, "nobody keeps more");
+    pub fn end_keeping_more(&self, me: Mine<'_>) {
+        self.latch(me.slot);
+        change!(me.keeps_more, self.long_keepers, |sum: u32| sum.wrapping_sub(1));
+        self.latch.unlatch_exclusive_unchanged();
+    }
+
+    /// For the repairer who holds the latch: the sums are these.
+    pub fn set_sums(&self, sums: Sums) {
+        self.claim_head.store(sums.claim_head, Relaxed);
+        self.reserved.store(sums.reserved, Relaxed);
+        self.undo_sleepers.store(sums.beside, Relaxed);
+        self.long_keepers.store(sums.keep_more, Relaxed);
+    }
+
+    /// Takes the latch, whose holder keeps it for some instructions. If the holder has died, a repair gives it back.
+    #[inline]
+    fn latch(&self, me: SlotNo) {
+        if !self.latch.try_exclusive(me) {
+            self.latch_slowly(me);
+        }
+    }
+
+    #[cold]
+    fn latch_slowly(&self, me: SlotNo) {
+        while self.latch.exclusive_within(me, LOOK_NS).is_err() {}
     }
 }

@@ -13,7 +13,7 @@
 //!     that are found at open may be a killed process's, so the directories are synced before anything is written.
 //! F4. Before it is believed, what a killed process may have left in the system's cache is made durable.
 //! F5. A name whose sync failed fails the log for good: a second sync that succeeds says nothing of what the first has
-//!     lost.
+//!     lost. If the process dies before it can say so, another process does not learn of it.
 //! F6. So a crash leaves no segment short, none missing below one that is there, and none that the control file names.
 //! F7. A few segments are open at a time, those that are written to among them; others are opened again when they are
 //!     read. Closing a file loses no error. Bytes written through a handle are durable when the write returns. After a

@@ -1,8 +1,7 @@
 //! What the log keeps in the region, cache line by cache line: who writes what how often decides the places.
 
-use std::sync::atomic::{AtomicU32, AtomicU64};
-
-use ledgerstone_region::shared;
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
+use ledgerstone_region::{Latch, shared};
 
 shared! {
     /// The log's words in the region. All LSNs are byte positions.
@@ -13,9 +12,18 @@ shared! {
 
         /// `tail` and all claims that are not used up. Never above `zeroed_limit`.
         pub claim_head: AtomicU64,
-        /// `claim_head` and what is reserved for rollbacks. An ordinary claim keeps it below `prepared_end`.
-        pub committed: AtomicU64,
-        pub pad_claims: [AtomicU64; 6],
+        /// What is reserved for rollbacks. An ordinary claim keeps it and `claim_head` together below `prepared_end`.
+        pub reserved: AtomicU64,
+        /// Held while either changes (R1 in `room.rs`).
+        pub room_latch: Latch,
+        /// Bytes of gaps that repairs have filled, and how many they are when the one at `gap_at` is filled (P2 in
+        /// `repair.rs`).
+        pub filled: AtomicU64,
+        pub filled_will_be: AtomicU64,
+        pub gap_at: AtomicU64,
+        /// Where the log ended when it was opened. Set once.
+        pub first: AtomicU64,
+        pub pad_claims: AtomicU64,
 
         /// Records that begin below are durable: the end of a record.
         pub durable: AtomicU64,
@@ -36,15 +44,15 @@ shared! {
 
         /// A `FlushState`.
         pub flush: AtomicU64,
-        /// How many sleep in each bed of `FlushState::bed`.
-        pub sleepers: [AtomicU32; 2],
+        /// How many sleep in each bed of `FlushState::bed`, see `meeting.rs`.
+        pub sleepers: [AtomicU64; 2],
         /// The words they sleep on.
         pub beds: [AtomicU32; 2],
         /// Threads that wait or were just woken when the last flush ended: those that commit at all.
         pub active_count: AtomicU64,
         /// What a flush took lately.
         pub flush_ns: AtomicU64,
-        pub pad_flush: [AtomicU64; 3],
+        pub pad_flush: [AtomicU64; 2],
 
         /// The line for room in the buffer, see `line.rs`: what its head wants, and whether the head sleeps for it.
         /// Read by every claim; written only while somebody waits.
@@ -53,14 +61,16 @@ shared! {
         /// Rollbacks that wait for room, and the word they sleep on.
         pub undo_sleepers: AtomicU32,
         pub undo_word: AtomicU32,
-        /// The next ticket of the line, and whose turn it is.
-        pub line_next: AtomicU32,
-        pub line_turn: AtomicU32,
-        /// The gate of threads that make, rename or remove segments.
-        pub segments_gate: AtomicU32,
+        /// Whose turn it is in line, and which slots ever stood there.
+        pub line_head: AtomicU64,
+        pub line_slots_used: AtomicU32,
         /// How many keep more of a claim than others may (C6 in `append.rs`). Changes when a thread begins to, or ends.
         pub long_keepers: AtomicU32,
-        pub pad_space_line: [AtomicU64; 3],
+        /// Held by who makes, renames or removes segments, also while the device works.
+        pub segments_latch: Latch,
+        /// Tickets of the line that were given out.
+        pub line_tickets: AtomicU64,
+        pub pad_space_line: AtomicU64,
 
         /// Wanted durable at once: records that begin below.
         pub wanted_now: AtomicU64,
@@ -70,7 +80,10 @@ shared! {
         pub flusher_word: AtomicU32,
         /// The flusher thread: `flusher::ABSENT`, `AWAKE`, `DOZING` or `ASLEEP`.
         pub flusher_state: AtomicU32,
-        pub pad_flusher: [AtomicU64; 5],
+        /// Its thread slot + 1; 0: there is none.
+        pub flusher_owner: AtomicU32,
+        pub zero: AtomicU32,
+        pub pad_flusher: [AtomicU64; 4],
 
         /// Records flushed.
         pub record_count: AtomicU64,

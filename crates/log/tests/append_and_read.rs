@@ -310,7 +310,7 @@ fn a_waker_that_panics_stops_nobody_else() {
     log.flush_to(lsn).unwrap();
     assert_eq!(counter.0.load(SeqCst), 1);
     // By the flusher, which goes on.
-    log.start_flusher();
+    log.start_flusher().unwrap();
     for no in 1..4 {
         let lsn = append_one(&log, no, 50).unwrap();
         both(lsn);
@@ -333,7 +333,7 @@ fn a_waker_that_panics_stops_nobody_else() {
 #[test]
 fn a_flusher_serves_tickets_and_asynchronous_commits() {
     let log = new_log(Arc::new(SimDisk::new()));
-    log.start_flusher();
+    log.start_flusher().unwrap();
     let counter = Arc::new(Counter(AtomicU64::new(0)));
     for no in 0..200 {
         let lsn = append_one(&log, no, 50).unwrap();
@@ -354,7 +354,7 @@ fn threads_append_and_commit_at_once_on_real_files() {
     let dir = tempfile::tempdir().unwrap();
     let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir.path()));
     let log = new_log(Arc::clone(&disk));
-    log.start_flusher();
+    log.start_flusher().unwrap();
     let threads: Vec<_> = (0..6u64)
         .map(|thread| {
             let log = Arc::clone(&log);

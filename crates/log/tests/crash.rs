@@ -138,7 +138,7 @@ fn live(disk: &SimDisk, control: Control, seed: u64) -> (Life, Control) {
             Ok(lsn) => shared.appended(lsn, 1000),
             Err(error) => return assert!(error.is_crashed(), "{error}"),
         }
-        log.start_flusher();
+        log.start_flusher().unwrap();
         let threads: Vec<_> = (0..3)
             .map(|thread| {
                 let (log, shared) = (Arc::clone(&log), shared.clone());

@@ -18,7 +18,7 @@ type Claims = fn(&Log, usize) -> Result<Claim, LogError>;
 fn log_of() -> Arc<Log> {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let log = Log::open(LogConfig { buffer_bytes: BUFFER_BYTES, segment_bytes: 1 << 20, ..config(disk) }).unwrap();
-    log.start_flusher();
+    log.start_flusher().unwrap();
     log
 }
 
@@ -97,7 +97,7 @@ fn claim_behind_a_kept_rest(claim: Claims) {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let settings = LogConfig { buffer_bytes: BUFFER_BYTES, segment_bytes: 1 << 20, ..config(disk) };
     let log = Log::open(LogConfig { kept_claim_count: 1, ..settings }).unwrap();
-    log.start_flusher();
+    log.start_flusher().unwrap();
     let mut kept = log.claim(8000).unwrap();
     let claims = Arc::clone(&log);
     let claimer = sync::spawn("claimer", move || {

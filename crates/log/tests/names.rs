@@ -29,7 +29,7 @@ fn a_sync_of_a_segments_name_is_not_believed_after_it_has_failed() {
             let log = new_log(Arc::new(disk.clone()));
             disk.add(Fault::at(Call::SyncDir, nth, Harm::Fail(kind)));
             if has_flusher {
-                log.start_flusher();
+                log.start_flusher().unwrap();
             }
             let (count, error) = run(&log);
             let what = format!("{kind:?}, sync {nth}, flusher {has_flusher}: {count} records, {error:?}");

@@ -4,6 +4,7 @@
 mod kit;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::SeqCst};
 
 use kit::*;
 use ledgerstone_disk::{Disk, Open, SimDisk};
@@ -179,4 +180,29 @@ fn a_reader_moved_behind_what_is_durable_shows_nothing_before() {
             std::iter::from_fn(|| reader.next().unwrap()).map(|record| number_of(&record)).collect();
         assert_eq!(numbers, (first..6).collect::<Vec<_>>());
     }
+}
+
+/// The oldest segment goes just before the reader opens it, and so does the next one.
+#[test]
+fn the_oldest_that_is_kept_is_found_while_the_log_is_given_up() {
+    let kept = Kept::new();
+    let log = kept.log();
+    let (giving_up, calls, is_busy) = (Arc::downgrade(&log), AtomicU32::new(0), AtomicBool::new(false));
+    kept.disk.set_hook(Arc::new(move |what| {
+        if what == "open"
+            && let Some(log) = giving_up.upgrade()
+            && !is_busy.swap(true, SeqCst)
+        {
+            if calls.fetch_add(1, SeqCst) < 2 {
+                log.recycle_before(Lsn(log.oldest_lsn().0 / SEGMENT_BYTES * SEGMENT_BYTES + SEGMENT_BYTES)).unwrap();
+            }
+            is_busy.store(false, SeqCst);
+        }
+    }));
+    let before = log.oldest_lsn();
+    let mut reader = LogReader::new(&log, Lsn(0)).unwrap();
+    assert!(log.oldest_lsn() > before, "it went away while the reader was made");
+    let first = reader.next().unwrap().unwrap().lsn();
+    assert!(kept.lsns.contains(&first) && first >= log.oldest_lsn());
+    assert!(matches!(LogReader::new(&log, kept.lsns[1]), Err(LogError::Recycled { .. })), "that one is gone");
 }

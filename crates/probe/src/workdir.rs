@@ -78,7 +78,8 @@ fn check_room(dir: &Path, disk_bytes: u64) -> Result<(), ProbeError> {
     let stat = rustix::fs::statvfs(dir).map_err(|e| ProbeError::directory(dir, e))?;
     let free_bytes = stat.f_bavail.saturating_mul(stat.f_frsize);
     let need_bytes = disk_bytes.saturating_add(RESERVE_BYTES);
-    if free_bytes >= need_bytes {
+    // Some file systems do not know their size, and say 0 of 0: ramfs takes what memory there is.
+    if stat.f_blocks == 0 || free_bytes >= need_bytes {
         return Ok(());
     }
     Err(ProbeError::NoSpace { dir: dir.to_owned(), free_bytes, need_bytes })
@@ -122,6 +123,12 @@ fn remove_leftovers(dir: &Path) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_system_that_does_not_know_its_size_is_not_full() {
+        check_room(Path::new("/proc"), 1 << 20).expect("procfs has 0 blocks, as ramfs");
+        check_room(Path::new("/"), u64::MAX).expect_err("more than there is");
+    }
 
     #[test]
     fn nothing_is_left_behind_and_leftovers_of_killed_runs_go() {

@@ -21,10 +21,12 @@
 //!     transaction that has been open for long keeps `low` back, and costs a restart no repetition of what is home.
 //! K6. Changes that a restart has found and not repeated yet are no frame's. So a checkpoint waits until there are
 //!     none.
+//! K7. Marks are tails that somebody saw, and a restart can only read from where a record begins. The two differ after
+//!     a repair that has filled several holes by one record. What was marked lies behind that record.
 
 use std::sync::Arc;
 
-use ledgerstone_log::{ControlFile, ControlState, NewRecord, RecordKind};
+use ledgerstone_log::{ControlFile, ControlState, Log, LogError, NewRecord, RecordKind};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_txn::{Engine, RECORD_OVERHEAD_BYTES};
@@ -75,7 +77,8 @@ pub fn checkpoint_keeping(
 
     let tail = engine.log.tail(); // K1: first the tail, then the marks.
     let redo = engine.cache.dirty_low().map_or(tail, |dirty| tail.min(dirty));
-    let low = engine.table.first_lsn_low().map_or(redo, |first| redo.min(first)); // K5
+    let low_mark = engine.table.first_lsn_low().map_or(redo, |first| redo.min(first)); // K5
+    let (redo, low) = (record_from(&engine.log, redo)?, record_from(&engine.log, low_mark)?); // K7
 
     let said = CheckpointRecord {
         scan_lsn: low,
@@ -112,9 +115,18 @@ pub fn checkpoint_keeping(
     })?;
     // After the marks (L3 of the version store): a writer that was open then stands there now, if a reader needs its
     // records.
-    let kept = engine.versions.log_low().map_or(low, |kept| low.min(kept));
+    let kept = engine.versions.log_low().map_or(low_mark, |kept| low_mark.min(kept));
     engine.log.recycle_before(kept.min(may_give_up(kept)))?;
     Ok(Checkpoint { lsn, scan_lsn: low, written_count })
+}
+
+/// K7. Where nothing is to be read yet, somebody is about to publish a record, or the log ends: then the mark it is.
+fn record_from(log: &Log, mark: Lsn) -> Result<Lsn, LogError> {
+    if mark >= log.tail() || log.read(mark).is_ok() {
+        return Ok(mark);
+    }
+    log.flush()?;
+    log.first_record_from(mark)
 }
 
 /// The content of a checkpoint record. It has everything about the checkpoint that the control file has, so that a lost

@@ -7,8 +7,8 @@
 //!  analysis ─► torn pages restored ─► incarnation raised ─► redo ─► prepared taken over ─► undo ─► open ─► checkpoint
 //!                                                                                            └─ large losers ─► undo
 //! ```
-//! [`backup`] copies a running environment and reads such copies. [`PageRepair`] repairs single pages from a backup and
-//! the log.
+//! [`PageRebuild`] makes single pages again beside the living, after a death. [`backup`] copies a running environment
+//! and reads such copies. [`PageRepair`] repairs single pages from a backup and the log.
 #![forbid(unsafe_code)]
 
 // The tests' smallest environment names this crate as its users do.
@@ -23,7 +23,9 @@ mod gathered;
 mod lsn_set;
 mod page_repair;
 mod pending;
+mod rebuild;
 mod redo;
+mod repair;
 mod report;
 mod undo;
 #[cfg(test)]
@@ -36,7 +38,9 @@ pub use error::RecoveryError;
 pub use gathered::Gathered;
 pub use page_repair::{PageRepair, Repaired};
 pub use pending::Pending;
+pub use rebuild::PageRebuild;
 pub use redo::{Redone, redo};
+pub use repair::repair;
 pub use report::RecoveryReport;
 pub use undo::{Adopted, adopt, bytes_to_undo, keep_prepared, undo, undo_later};
 pub use undo_window::UNDO_READERS;

@@ -60,9 +60,14 @@ impl ForkMark {
         Ok(mark)
     }
 
-    /// True in a child of the process that made this: nothing that belongs to it may be touched.
+    /// True in a child of the process that made this: nothing that belongs to it may be touched. So it is in a
+    /// simulated process that has died, whose destructors run when all is over.
     #[inline]
     pub fn is_inherited(&self) -> bool {
+        #[cfg(feature = "deaths")]
+        if crate::sync::deaths::has_died() {
+            return true;
+        }
         // Relaxed: a process never sees it change.
         let word = self.word().load(Relaxed);
         word != OURS && self.is_other(word)

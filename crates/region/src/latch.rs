@@ -1,7 +1,8 @@
 //! The latch: one word that guards bytes for some instructions, and the version by which readers need not take it.
 //!
 //! ```text
-//! bits 63..16  version   raised by every exclusive holder that changed something; never reset while the region lives
+//! bits 63..17  version   raised by every exclusive holder that changed something; never reset while the region lives
+//! bit  16      recount   shared holders are being counted again: nobody takes it shared meanwhile
 //! bit  15      exclusive
 //! bit  14      waiters   somebody sleeps, or may: the next to release wakes one
 //! bits 13..0   holders   shared: how many; exclusive: the holder's `SlotNo`
@@ -9,18 +10,22 @@
 //! L1. While the bit exclusive is set, only its owner changes the version and the holders; others only set waiters.
 //! L2. A sleeper has seen the bit waiters set in the word that the kernel compared. A thread that clears the bit wakes
 //!     one sleeper; a thread that has slept takes the latch with the bit set, or wakes one more when it gives up. So no
-//!     wake is lost.
+//!     wake is lost, unless the thread that it was for dies before it looks. So a sleeper looks again by itself, after
+//!     [`LOOK_NS`].
 //! L3. The optimistic protocol (Boehm 2012). Writer: take by compare-exchange (acquire), `fence(Release)`, relaxed
 //!     stores, release store of the next version. Reader: acquire load of a version that nobody holds exclusively,
 //!     relaxed loads, `fence(Acquire)`, relaxed load of the same version. If the reader saw one word of the writer's,
 //!     the fences order the writer's taking before the reader's second look, which then differs.
 //! L4. A shared holder changes nothing, and so does not disturb an optimistic reader.
+//! L5. The bit recount is set by a thread that repairs after a death, and cleared with the count that it has made
+//!     (`held.rs`). A repairer that dies leaves it set, and the next one counts again. Whoever holds the latch shared
+//!     may give it back meanwhile, and whoever takes it exclusively then clears the bit by giving it back.
 //!
 //! A latch is not fair, and not reentrant. It does not know ranks: `docs/latch-order.md` does.
 
 use crate::atomic::{
     AtomicU64,
-    Ordering::{Acquire, Relaxed, Release},
+    Ordering::{AcqRel, Acquire, Relaxed, Release},
     fence,
 };
 use crate::{SlotNo, sync};
@@ -28,11 +33,15 @@ use crate::{SlotNo, sync};
 const HOLDERS: u64 = (1 << 14) - 1;
 const WAITERS: u64 = 1 << 14;
 const EXCLUSIVE: u64 = 1 << 15;
-const VERSION_SHIFT: u32 = 16;
+const RECOUNT: u64 = 1 << 16;
+const VERSION_SHIFT: u32 = 17;
 
 /// How long the waiting calls wait. A healthy holder keeps a latch for microseconds. A holder that keeps it this long
 /// is stopped, or has died.
 pub const LATCH_TIMEOUT_NS: u64 = 60_000_000_000;
+
+/// A sleeper looks again after so long, though nobody has woken it.
+const LOOK_NS: u64 = 50_000_000;
 
 /// See the file's beginning.
 #[repr(transparent)]
@@ -102,6 +111,16 @@ impl Latch {
         owner_of(self.0.load(Relaxed)) // For messages and assertions: no bytes are read on the strength of it.
     }
 
+    /// Whether nobody has it, for that moment.
+    pub fn is_free(&self) -> bool {
+        self.0.load(Relaxed) & (EXCLUSIVE | HOLDERS) == 0 // As above.
+    }
+
+    /// Whether somebody sleeps for it, or may.
+    pub fn is_awaited(&self) -> bool {
+        self.0.load(Relaxed) & WAITERS != 0 // As above.
+    }
+
     /// How many hold it shared.
     pub fn shared_count(&self) -> u16 {
         shared_count_of(self.0.load(Relaxed)) // As above.
@@ -164,21 +183,35 @@ impl Latch {
         }
     }
 
-    /// Takes the latch shared unless it is held exclusively.
+    /// Takes the latch shared unless it is held exclusively. If the thread dies, nobody knows that it held it: see
+    /// [`HeldLine`](crate::HeldLine) for a latch that survives its holders.
     #[inline]
     pub fn try_shared(&self) -> bool {
+        self.try_shared_as(Nameless)
+    }
+
+    #[inline(always)]
+    pub(crate) fn try_shared_as(&self, holder: impl SharedHolder) -> bool {
         let mut word = self.0.load(Relaxed);
-        while word & EXCLUSIVE == 0 && word & HOLDERS != HOLDERS {
-            // Acquire: pairs with the Release in `unlatch_exclusive`.
-            match self.0.compare_exchange_weak(word, word + 1, Acquire, Relaxed) {
-                Ok(_) => return true,
-                Err(now) => word = now,
+        while can_share(word) {
+            holder.wants();
+            // Acquire: pairs with the Release in `unlatch_exclusive`. Release: who sees the count sees the holder's
+            // name.
+            match self.0.compare_exchange_weak(word, word + 1, AcqRel, Relaxed) {
+                Ok(_) => {
+                    holder.holds();
+                    return true;
+                }
+                Err(now) => {
+                    holder.wants_no_more();
+                    word = now;
+                }
             }
         }
         false
     }
 
-    /// Takes the latch shared. Spins, then sleeps.
+    /// Takes the latch shared. Spins, then sleeps. A death is as with [`Latch::try_shared`].
     ///
     /// # Errors
     /// After [`LATCH_TIMEOUT_NS`], with the holder's name.
@@ -195,19 +228,77 @@ impl Latch {
     #[cold]
     #[track_caller]
     pub fn shared_within(&self, timeout_ns: u64) -> Result<(), LatchTimeout> {
+        self.shared_within_as(Nameless, timeout_ns)
+    }
+
+    /// The holder says that it wants the latch for the length of an exchange only, never while it sleeps.
+    #[track_caller]
+    pub(crate) fn shared_within_as(&self, holder: impl SharedHolder, timeout_ns: u64) -> Result<(), LatchTimeout> {
         let mut waiting = Waiting::new(timeout_ns);
         loop {
             let word = self.0.load(Relaxed);
-            if word & EXCLUSIVE == 0 && word & HOLDERS != HOLDERS {
-                // Acquire: pairs with the Release in `unlatch_exclusive`.
-                if self.0.compare_exchange(word, (word + 1) | waiting.bit(), Acquire, Relaxed).is_ok() {
+            if can_share(word) {
+                holder.wants();
+                // As in `try_shared_as`.
+                if self.0.compare_exchange(word, (word + 1) | waiting.bit(), AcqRel, Relaxed).is_ok() {
+                    holder.holds();
                     if waiting.has_slept {
                         sync::futex_wake_low(&self.0, 1); // The next sleeper may want it shared, too.
                     }
                     return Ok(());
                 }
+                holder.wants_no_more();
             } else {
                 waiting.wait(&self.0, word)?;
+            }
+        }
+    }
+
+    /// Keeps others from taking the latch shared until [`Latch::end_recount`] (L5). False: it is held exclusively, so
+    /// nobody holds it shared.
+    #[cfg(any(not(loom), test))]
+    pub(crate) fn begin_recount(&self) -> bool {
+        let mut word = self.0.load(Relaxed);
+        while word & EXCLUSIVE == 0 {
+            // Acquire: who has taken it shared before has said so before. Release: hands their order on.
+            match self.0.compare_exchange(word, word | RECOUNT, AcqRel, Relaxed) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+        false
+    }
+
+    /// What the count is made for: an unchanged count here and in [`Latch::end_recount`] means that nobody has given
+    /// the latch back in between.
+    #[cfg(any(not(loom), test))]
+    pub(crate) fn recounted(&self) -> u16 {
+        (self.0.load(Acquire) & HOLDERS) as u16 // Pairs with the Release in `unlatch_shared`.
+    }
+
+    /// Sets the count, if it is `before` still, and lets others share the latch again. False: count again. True also if
+    /// somebody has taken it exclusively: then nobody holds it shared.
+    #[cfg(any(not(loom), test))]
+    pub(crate) fn end_recount(&self, before: u16, count: u16) -> bool {
+        let mut word = self.0.load(Relaxed);
+        loop {
+            if word & EXCLUSIVE != 0 {
+                self.0.fetch_and(!RECOUNT, Relaxed); // Or else its holder does so. Says nothing about the bytes.
+                return true;
+            }
+            if (word & HOLDERS) as u16 != before || word & RECOUNT == 0 {
+                return false; // Without the bit, an exclusive holder has come and gone, and others after it.
+            }
+            let counted = word & !(HOLDERS | RECOUNT) | u64::from(count);
+            // AcqRel: all that others have done as shared holders comes before whoever takes the latch next.
+            match self.0.compare_exchange(word, counted, AcqRel, Relaxed) {
+                Ok(_) => {
+                    if counted & WAITERS != 0 {
+                        sync::futex_wake_low(&self.0, u32::MAX); // The bit stays: more may come.
+                    }
+                    return true;
+                }
+                Err(now) => word = now,
             }
         }
     }
@@ -216,7 +307,7 @@ impl Latch {
     #[inline]
     pub fn unlatch_exclusive(&self) {
         let word = self.0.load(Relaxed); // Version and owner are ours (L1).
-        debug_assert!(word & EXCLUSIVE != 0, "a latch that nobody holds is given back: {word:#x}");
+        debug_assert!(word & EXCLUSIVE != 0 || unwinds(), "a latch that nobody holds is given back: {word:#x}");
         self.release_exclusive(((word >> VERSION_SHIFT) + 1) << VERSION_SHIFT);
     }
 
@@ -224,7 +315,7 @@ impl Latch {
     #[inline]
     pub fn unlatch_exclusive_unchanged(&self) {
         let word = self.0.load(Relaxed);
-        debug_assert!(word & EXCLUSIVE != 0, "a latch that nobody holds is given back: {word:#x}");
+        debug_assert!(word & EXCLUSIVE != 0 || unwinds(), "a latch that nobody holds is given back: {word:#x}");
         self.release_exclusive(word >> VERSION_SHIFT << VERSION_SHIFT);
     }
 
@@ -233,10 +324,29 @@ impl Latch {
     pub fn unlatch_shared(&self) {
         // Release: pairs with the Acquire of the next exclusive holder, whose stores must not reach our loads.
         let word = self.0.fetch_sub(1, Release);
-        debug_assert!(word & EXCLUSIVE == 0 && word & HOLDERS != 0, "a latch not held shared is given back: {word:#x}");
+        let was_shared = word & EXCLUSIVE == 0 && word & HOLDERS != 0;
+        debug_assert!(was_shared || unwinds(), "a latch not held shared is given back: {word:#x}");
         if word & HOLDERS == 1 && word & WAITERS != 0 {
             self.wake_after_last_shared(word - 1);
         }
+    }
+
+    /// Takes the exclusive latch of `from`, whose process has died, for `to`, who mends what it guards and gives it
+    /// back. False if `from` does not hold it.
+    pub fn take_over(&self, from: SlotNo, to: SlotNo) -> bool {
+        let mut word = self.0.load(Relaxed);
+        while owner_of(word) == Some(from) {
+            let taken = word & !HOLDERS | u64::from(to.0);
+            // Acquire: pairs with whatever the dead has stored with Release; and as in `take_exclusive`.
+            match self.0.compare_exchange(word, taken, Acquire, Relaxed) {
+                Ok(_) => {
+                    fence(Release);
+                    return true;
+                }
+                Err(now) => word = now, // A waiter has set its bit.
+            }
+        }
+        false
     }
 
     /// The exchange that takes the latch, and the writer's half of L3.
@@ -321,10 +431,43 @@ impl Waiting {
             });
         }
         self.has_slept = true;
-        sync::futex_wait_low(latch, asleep as u32, Some(deadline_ns - now_ns));
+        sync::futex_wait_low(latch, asleep as u32, Some(LOOK_NS.min(deadline_ns - now_ns)));
         self.round = 0;
         Ok(())
     }
+}
+
+/// A simulated thread that has died unwinds beside what a repair has made of its latches: seen by nobody.
+fn unwinds() -> bool {
+    std::thread::panicking()
+}
+
+/// Whether a thread may join the shared holders.
+#[inline(always)]
+fn can_share(word: u64) -> bool {
+    word & (EXCLUSIVE | RECOUNT) == 0 && word & HOLDERS != HOLDERS
+}
+
+/// What a thread says around the exchange by which it takes a latch shared.
+pub(crate) trait SharedHolder {
+    /// The exchange comes.
+    fn wants(&self);
+    /// It has taken the latch.
+    fn holds(&self);
+    /// It has not.
+    fn wants_no_more(&self);
+}
+
+/// A holder that nobody has to know.
+struct Nameless;
+
+impl SharedHolder for Nameless {
+    #[inline(always)]
+    fn wants(&self) {}
+    #[inline(always)]
+    fn holds(&self) {}
+    #[inline(always)]
+    fn wants_no_more(&self) {}
 }
 
 fn owner_of(word: u64) -> Option<SlotNo> {

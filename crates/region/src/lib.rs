@@ -29,9 +29,12 @@ mod crc;
 mod error;
 #[cfg(not(loom))]
 mod fork;
+mod held;
 mod latch;
 #[cfg(all(loom, test))]
 mod loom_common;
+#[cfg(all(loom, test))]
+mod loom_held;
 #[cfg(all(loom, test))]
 mod loom_latch;
 #[cfg(all(loom, test))]
@@ -49,9 +52,13 @@ mod own_cell;
 mod page_buf;
 mod per_slot;
 mod random;
+#[cfg(not(loom))]
+mod repair;
 mod share;
 mod shared;
 mod slot;
+#[cfg(all(not(loom), feature = "deaths"))]
+mod stepping;
 pub mod sync;
 #[cfg(any(not(loom), test))]
 mod try_mutex;
@@ -62,6 +69,7 @@ pub use crc::CrcWords;
 pub use error::RegionError;
 #[cfg(not(loom))]
 pub use fork::ForkMark;
+pub use held::{HeldLine, HeldShared};
 pub use latch::{LATCH_TIMEOUT_NS, Latch, LatchTimeout, Version};
 #[cfg(not(loom))]
 pub use map::{Handle, Region, WeakHandle};
@@ -76,6 +84,8 @@ pub use own_cell::OwnCell;
 pub use page_buf::PageBuf;
 pub use per_slot::PerSlot;
 pub use random::Random;
+#[cfg(not(loom))]
+pub use repair::{AnotherDied, Dead, Repair};
 pub use share::Share;
 #[cfg(not(loom))]
 pub use shared::Shared;

@@ -15,6 +15,9 @@
 //!
 //! Every process keeps its own list of the blocks and their types, so that following an [`Offset`] can be checked (R3).
 //! The only place that maps memory.
+//!
+//! With the feature `deaths`, a region can be mapped several times at several addresses, once for each simulated
+//! process. Such a mapping is a *view*. What was given out until then is found in it at the same offsets.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::{ByNumber, Offset, RegionError, Shared, Span, shared};
@@ -60,6 +63,7 @@ pub struct WeakHandle<T: ?Sized> {
 }
 
 /// What was given out at some offset.
+#[derive(Clone, Copy)]
 struct Block {
     count: u64,
     type_id: TypeId,
@@ -85,24 +89,68 @@ impl Region {
     /// # Errors
     /// [`RegionError::MapRefused`], for instance where the system does not overcommit memory.
     pub fn anonymous(reserve_bytes: u64) -> Result<Region, RegionError> {
-        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let reserve_bytes = reserve_bytes.max(size_of::<Header>() as u64);
         let (memory, base) = Memory::reserve(reserve_bytes)?;
-        let region = Region {
-            mapping: Arc::new(Mapping {
-                id: NEXT_ID.fetch_add(1, Relaxed), // A number that differs: no order with anything is needed.
-                base,
-                reserve_bytes,
-                memory,
-                blocks: Mutex::new(ByNumber::from_iter([(0, Block { count: 1, type_id: TypeId::of::<Header>() })])),
-            }),
-        };
+        Ok(Region::create(reserve_bytes, memory, base))
+    }
+
+    /// As [`Region::anonymous`], for memory that can be mapped several times ([`Region::view`]).
+    ///
+    /// # Errors
+    /// As there.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn shared(reserve_bytes: u64) -> Result<Region, RegionError> {
+        let reserve_bytes = reserve_bytes.max(size_of::<Header>() as u64);
+        let (memory, base) = views::reserve(reserve_bytes)?;
+        Ok(Region::create(reserve_bytes, memory, base))
+    }
+
+    /// Another mapping of a region that [`Region::shared`] made, at another address, for another simulated process. It
+    /// knows what was given out until now. Simulated threads that sleep on a word of one mapping meet those of all.
+    ///
+    /// # Errors
+    /// [`RegionError::MapRefused`], also if the region is not shared.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn view(&self) -> Result<Region, RegionError> {
+        let (memory, base) = self.mapping.memory.map_again(self.mapping.reserve_bytes)?;
+        let blocks = self.mapping.blocks().range(..).map(|(at, block)| (at, *block)).collect();
+        Ok(Region::with(self.mapping.reserve_bytes, memory, base, blocks))
+    }
+
+    /// The value at the place in this view where `other` is in its own.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`].
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn same<T: Shared>(&self, other: &Handle<T>) -> Result<Handle<T>, RegionError> {
+        self.handle(Offset::from_raw(other.mapping.offset_of(other.at.cast())))
+    }
+
+    /// As [`Region::same`], for several values.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`].
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn same_slice<T: Shared>(&self, other: &Handle<[T]>) -> Result<Handle<[T]>, RegionError> {
+        let at = if other.is_empty() { 0 } else { other.mapping.offset_of(other.at.cast()) };
+        self.handle_slice(Span::new(Offset::from_raw(at), other.len() as u64))
+    }
+
+    fn with(reserve_bytes: u64, memory: Memory, base: NonNull<u8>, blocks: ByNumber<u64, Block>) -> Region {
+        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        let id = NEXT_ID.fetch_add(1, Relaxed); // A number that differs: no order with anything is needed.
+        Region { mapping: Arc::new(Mapping { id, base, reserve_bytes, memory, blocks: Mutex::new(blocks) }) }
+    }
+
+    fn create(reserve_bytes: u64, memory: Memory, base: NonNull<u8>) -> Region {
+        let blocks = ByNumber::from_iter([(0, Block { count: 1, type_id: TypeId::of::<Header>() })]);
+        let region = Region::with(reserve_bytes, memory, base, blocks);
         let header = region.mapping.header();
         header.magic.store(MAGIC, Relaxed); // Relaxed: nobody else has the region yet.
         header.version.store(HEADER_VERSION, Relaxed);
         header.reserve_bytes.store(reserve_bytes, Relaxed);
         header.next_byte.store(size_of::<Header>() as u64, Relaxed);
-        Ok(region)
+        region
     }
 
     /// Allocates `count` zeroed values, the first at a multiple of `align_bytes`. With 1, the alignment is that of the
@@ -188,6 +236,12 @@ impl Mapping {
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
+    /// How far from the start of the region an address is.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    fn offset_of(&self, at: NonNull<u8>) -> u64 {
+        at.addr().get().wrapping_sub(self.base.addr().get()) as u64
+    }
+
     fn blocks(&self) -> MutexGuard<'_, ByNumber<u64, Block>> {
         self.blocks.lock().unwrap_or_else(PoisonError::into_inner) // No code can fail inside.
     }
@@ -222,7 +276,7 @@ impl<T: ?Sized> Handle<T> {
     ///
     /// ```
     /// # use ledgerstone_region::{Handle, Region};
-    /// # use std::sync::atomic::AtomicU64;
+    /// # use ledgerstone_region::atomic::AtomicU64;
     /// # let region = Region::anonymous(1 << 20)?;
     /// # let words: Handle<[AtomicU64]> = region.handle_slice(region.alloc(8, 64)?)?;
     /// let last: Handle<AtomicU64> = words.project(|words| &words[7]);
@@ -308,6 +362,8 @@ unsafe impl<T: ?Sized + Sync> Sync for WeakHandle<T> {}
 struct Memory {
     start: NonNull<u8>,
     bytes: usize,
+    #[cfg(feature = "deaths")]
+    file: Option<views::File>,
 }
 
 #[cfg(not(miri))]
@@ -335,7 +391,13 @@ impl Memory {
         let skip = start.align_offset(ALIGN_BYTES_MAX as usize);
         // SAFETY: the mapping is ALIGN_BYTES_MAX longer than what is used of it.
         let base = unsafe { start.add(skip) };
-        Ok((Memory { start, bytes }, base))
+        let memory = Memory {
+            start,
+            bytes,
+            #[cfg(feature = "deaths")]
+            file: None,
+        };
+        Ok((memory, base))
     }
 
     fn advise_huge(&self, base: NonNull<u8>, start: u64, end: u64) {
@@ -361,6 +423,8 @@ impl Memory {
     }
 
     fn release(&self, _base: NonNull<u8>) {
+        #[cfg(feature = "deaths")]
+        views::forget(self, _base);
         // SAFETY: this is what was mapped; nobody reaches it any more (R2).
         unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
     }
@@ -390,5 +454,86 @@ impl Memory {
     fn release(&self, base: NonNull<u8>) {
         // SAFETY: allocated with this layout; nobody reaches it any more (R2).
         unsafe { std::alloc::dealloc(base.as_ptr(), self.layout) };
+    }
+}
+
+/// Regions that are mapped several times.
+#[cfg(all(feature = "deaths", not(miri)))]
+mod views {
+    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+    use std::ptr::NonNull;
+    use std::sync::Arc;
+
+    use super::{ALIGN_BYTES_MAX, Memory};
+    use crate::RegionError;
+    use crate::sync::{add_view, remove_view};
+
+    /// The file in memory that all views map, and its number.
+    #[derive(Clone)]
+    pub(super) struct File {
+        fd: Arc<OwnedFd>,
+        no: u64,
+    }
+
+    fn refused(bytes: u64) -> RegionError {
+        RegionError::MapRefused { bytes, errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
+    }
+
+    /// Zeroed memory that can be mapped again, and where it begins.
+    pub(super) fn reserve(reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
+        static NEXT_NO: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        // SAFETY: the name is a string that ends in zero; a descriptor comes back, or -1.
+        let fd = unsafe { libc::memfd_create(c"ledgerstone".as_ptr(), libc::MFD_CLOEXEC) };
+        if fd < 0 {
+            return Err(refused(reserve_bytes));
+        }
+        // SAFETY: the descriptor was made just now, and nobody else has it.
+        let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
+        // SAFETY: a call on our own descriptor.
+        if unsafe { libc::ftruncate(fd.as_raw_fd(), reserve_bytes as libc::off_t) } != 0 {
+            return Err(refused(reserve_bytes));
+        }
+        let no = NEXT_NO.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // A number that differs.
+        map(&File { fd, no }, reserve_bytes)
+    }
+
+    fn map(file: &File, reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
+        // The file is mapped over a part of what is reserved, where alignments come out.
+        let (mut memory, base) = Memory::reserve(reserve_bytes)?;
+        // SAFETY: whole pages of our own mapping, which nobody uses yet: it is ALIGN_BYTES_MAX longer than the region.
+        let start = unsafe {
+            libc::mmap(
+                base.as_ptr().cast(),
+                reserve_bytes.next_multiple_of(4096) as usize,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
+                file.fd.as_raw_fd(),
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            let error = refused(reserve_bytes);
+            memory.release(base);
+            return Err(error);
+        }
+        debug_assert!(reserve_bytes.next_multiple_of(4096) - reserve_bytes < ALIGN_BYTES_MAX);
+        add_view(base.addr().get(), reserve_bytes as usize, file.no);
+        memory.file = Some(file.clone());
+        Ok((memory, base))
+    }
+
+    impl Memory {
+        pub(super) fn map_again(&self, reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
+            match &self.file {
+                Some(file) => map(file, reserve_bytes),
+                None => Err(RegionError::MapRefused { bytes: reserve_bytes, errno: libc::EINVAL }),
+            }
+        }
+    }
+
+    pub(super) fn forget(memory: &Memory, base: NonNull<u8>) {
+        if memory.file.is_some() {
+            remove_view(base.addr().get());
+        }
     }
 }

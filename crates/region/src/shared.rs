@@ -31,7 +31,7 @@ unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
 ///
 /// ```
 /// use ledgerstone_region::{Latch, shared};
-/// use std::sync::atomic::{AtomicU32, AtomicU64};
+/// use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
 /// shared! {
 ///     /// One bucket.
 ///     pub struct Bucket {

@@ -5,15 +5,20 @@
 //! ```text
 //! offset  size  field
 //!      0     4  state           0 free, 1 taken
-//!      4     4  long_latch      the latch that the thread holds or waits for over calls that wait: its number + 1; or 0
+//!      4     4  long_latch      the latch that the thread holds or waits for over calls that wait: its number + 1
 //!      8     8  users_code      whether the thread runs a user's closure: its number << 1 | 1 while it does
-//!     16    48  zero
+//!     16     4  process         whose thread has it, or had it last: the process's number + 1; 0 nobody's yet
+//!     20    44  zero
 //! ```
-//! T1. A slot is taken by the lowest free number when a thread first asks, and given back when the thread ends. Numbers
-//!     are therefore a function of the order of the first calls, as a simulation needs.
+//! T1. A slot is taken by the lowest number that is free, when a thread first asks, and given back when the thread
+//!     ends. Numbers are therefore a function of the order of the first calls, as a simulation needs.
 //! T2. Only the slot's thread writes its long_latch and users_code while it is taken.
+//! T3. A slot that a process has had is taken by threads of that process only. So what other crates count for a slot
+//!     belongs to one process, also if one thread began it and another ends it.
+//! T4. The slots of a process that has died are freed when all crates have mended what it left ([`Repair`]). Until
+//!     then, they stay taken.
 //!
-//! Which threads live is not known here.
+//! Which processes live is asked of `sync`.
 
 /// How many slots a table can have. A latch has 14 bits for the number, and the largest number is not used.
 pub const SLOTS_MAX: u32 = (1 << 14) - 1;
@@ -37,7 +42,7 @@ pub use table::{SlotTable, ThreadSlot};
 mod table {
     use super::{SLOTS_MAX, SlotNo};
     use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
-    use crate::{ForkMark, Handle, Region, RegionError, WeakHandle, shared};
+    use crate::{ForkMark, Handle, HeldLine, Latch, Region, RegionError, WeakHandle, shared, sync};
     use std::cell::{Cell, RefCell};
 
     shared! {
@@ -47,7 +52,9 @@ mod table {
             state: AtomicU32,
             long_latch: AtomicU32,
             users_code: AtomicU64,
-            zeroes: [AtomicU64; 6],
+            process: AtomicU32,
+            zero: AtomicU32,
+            zeroes: [AtomicU64; 5],
         } size 64
     }
 
@@ -97,6 +104,11 @@ mod table {
             word.store(word.load(Relaxed) & !1 | u64::from(was_there), Relaxed); // Our own (T2).
         }
 
+        /// The process whose thread has it, or had it last.
+        pub fn process(&self) -> Option<u32> {
+            self.process.load(Acquire).checked_sub(1) // Pairs with the exchange in `claim`.
+        }
+
         fn give_back(&self) {
             self.long_latch.store(0, Relaxed); // Published by the Release below.
             self.state.store(FREE, Release); // Pairs with the Acquire of the next claim.
@@ -108,7 +120,16 @@ mod table {
         /// Unique in the process: what the threads' claims are kept under.
         id: u64,
         slots: Handle<[ThreadSlot]>,
+        /// The latches that the slots' threads hold shared.
+        held: Handle<[HeldLine]>,
+        /// Held by the thread that repairs.
+        repair: Handle<Latch>,
         fork: ForkMark,
+    }
+
+    fn next_id() -> u64 {
+        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+        NEXT_ID.fetch_add(1, Relaxed) // A number that differs, no more.
     }
 
     impl SlotTable {
@@ -117,13 +138,15 @@ mod table {
         /// # Errors
         /// There is no room in the region, or the number is 0 or above [`SLOTS_MAX`].
         pub fn create(region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
-            static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
             if max_threads == 0 || max_threads > SLOTS_MAX {
                 return Err(RegionError::BadSlotCount { asked: max_threads, max: SLOTS_MAX });
             }
             let slots = region.handle_slice(region.alloc::<ThreadSlot>(u64::from(max_threads), 64)?)?;
+            let held = region.handle_slice(region.alloc::<HeldLine>(u64::from(max_threads), 64)?)?;
+            let latch = region.alloc::<Latch>(1, 64)?;
+            let repair = region.handle(latch.offset())?;
             let fork = ForkMark::new()?;
-            Ok(SlotTable { id: NEXT_ID.fetch_add(1, Relaxed), slots, fork }) // A number that differs, no more.
+            Ok(SlotTable { id: next_id(), slots, held, repair, fork })
         }
 
         /// This thread's slot. The first call takes it, and the end of the thread gives it back.
@@ -176,9 +199,16 @@ mod table {
         }
 
         fn claim(&self) -> Result<SlotNo, RegionError> {
+            let process = sync::deaths::process() + 1;
             for (no, slot) in self.slots.iter().enumerate() {
+                // Ours for good from this exchange on (T3), whether or not we get to take it.
+                let is_of_us = match slot.process.load(Acquire) {
+                    0 => slot.process.compare_exchange(0, process, AcqRel, Acquire).unwrap_or_else(|other| other) == 0,
+                    other => other == process,
+                };
                 // Acquire: pairs with the Release in `give_back`, so that we see the slot clean.
-                let is_ours = slot.state.load(Relaxed) == FREE
+                let is_ours = is_of_us
+                    && slot.state.load(Relaxed) == FREE
                     && slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
                 if is_ours {
                     let no = SlotNo(no as u16);
@@ -191,6 +221,48 @@ mod table {
             Err(RegionError::NoThreadSlot { count: self.slots.len() as u32 })
         }
 
+        /// The table as a thread of another simulated process finds it, in its view of the region.
+        ///
+        /// # Errors
+        /// [`RegionError::NotThere`]: it is another region's.
+        #[cfg(all(feature = "deaths", not(miri)))]
+        pub fn attach(&self, view: &Region) -> Result<SlotTable, RegionError> {
+            let (slots, held) = (view.same_slice(&self.slots)?, view.same_slice(&self.held)?);
+            Ok(SlotTable { id: next_id(), slots, held, repair: view.same(&self.repair)?, fork: ForkMark::new()? })
+        }
+
+        /// The latch of whoever repairs.
+        pub(crate) fn repair_latch(&self) -> &Latch {
+            &self.repair
+        }
+
+        /// Whether the thread that has the slot, or had it last, was of a process that is known to have died.
+        pub fn is_dead(&self, no: SlotNo) -> bool {
+            self.slot(no).process().is_some_and(sync::deaths::is_dead)
+        }
+
+        /// Whether a slot is of the calling thread's process (T3). False if the thread has no slot.
+        pub fn is_of_us(&self, no: SlotNo) -> bool {
+            let me = self.try_current().map(|me| self.slot(me).process());
+            me.is_ok_and(|me| me.is_some() && me == self.slot(no).process())
+        }
+
+        /// All slots that some process has, or has had, by number.
+        pub fn iter_owned(&self) -> impl Iterator<Item = SlotNo> {
+            let owned = |(_, slot): &(usize, &ThreadSlot)| slot.process().is_some();
+            self.slots.iter().enumerate().filter(owned).map(|(no, _)| SlotNo(no as u16))
+        }
+
+        /// Frees a slot whose process has died, for threads of any process: nothing in it, nor anything that other
+        /// crates keep for it, is needed any more (T4).
+        pub(crate) fn free_of_the_dead(&self, no: SlotNo) {
+            let slot = self.slot(no);
+            slot.long_latch.store(0, Relaxed); // All published by the last of these stores.
+            slot.users_code.store(0, Relaxed);
+            slot.state.store(FREE, Release);
+            slot.process.store(0, Release); // Pairs with the Acquire in `claim`.
+        }
+
         /// One slot, to look at.
         ///
         /// # Panics
@@ -198,6 +270,15 @@ mod table {
         #[inline]
         pub fn slot(&self, no: SlotNo) -> &ThreadSlot {
             &self.slots[usize::from(no.0)]
+        }
+
+        /// The latches that a slot's thread holds shared.
+        ///
+        /// # Panics
+        /// If the table has no such slot.
+        #[inline]
+        pub fn held(&self, no: SlotNo) -> &HeldLine {
+            &self.held[usize::from(no.0)]
         }
 
         /// How many slots there are.

@@ -1,10 +1,10 @@
 //! The latch on real threads and under the scheduler; all orders of few steps are in `loom_latch.rs`.
 #![cfg(not(loom))]
 
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed};
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_region::{Latch, LatchTimeout, PageBuf, SlotNo, WordsMut};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 #[test]
 fn versions_rise_only_when_something_changed() {

@@ -2,8 +2,8 @@
 #![cfg(not(loom))]
 #![forbid(unsafe_code)]
 
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use ledgerstone_region::{Handle, Latch, Offset, Region, RegionError, Span, shared};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 shared! {
     /// An entry of some table.

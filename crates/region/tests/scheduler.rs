@@ -3,7 +3,9 @@
 
 use ledgerstone_region::sync::{self, Scheduler, Waits, WhyStuck};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+
+use ledgerstone_region::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 /// A script with every kind of waiting; what happened, in order.

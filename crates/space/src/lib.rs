@@ -17,15 +17,17 @@ mod error;
 mod file_header;
 mod map;
 mod ops;
+mod repair;
 mod shrink;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_buffer::{BufferError, ExclusivePage};
 use ledgerstone_disk::DiskFile;
 use ledgerstone_log::Claim;
 use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, Lsn, PageId, PageSet, header};
+use ledgerstone_region::atomic::AtomicU64;
 use ledgerstone_region::{Handle, Latch, sync};
 use ledgerstone_txn::{Durability, Engine, Part, TxnError};
 
@@ -42,10 +44,14 @@ const GROW_BYTES_MAX: u64 = 64 << 20;
 /// The first pages of the file are for roots, which never move: wherever they are, the file cannot end before them.
 const ROOT_PAGES: u64 = 128;
 
-/// Words in the region: where to look first, how many pages the file has, and below which page all seem to be in use.
+/// Words in the region: where to look first, how many pages the file has, below which page all seem to be in use.
 const HINT: usize = 0;
 const PAGE_COUNT: usize = 1;
 const LOW: usize = 2;
+/// Whether the file is being cut (G2 in `repair.rs`). Under the growth latch.
+const SHRINKS: usize = 3;
+/// The slot, + 1, of whoever has the growth latch from a dead thread that was cutting the file, and finishes that.
+const HEIR: usize = 4;
 
 /// Free pages, and the map that must say that they are used.
 pub struct FreeRun<'c> {
@@ -209,6 +215,21 @@ impl Space {
             .and_then(|span| region.handle(span.offset()))
             .map_err(|e| SpaceError::Buffer(e.into()))?;
         Ok(Space { engine: Arc::clone(engine), data, page_bytes, words, growth })
+    }
+
+    /// The same space in another view of its region, for the engine of another simulated process.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`](ledgerstone_region::RegionError::NotThere): it is another region's.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn attach(
+        &self,
+        view: &ledgerstone_region::Region,
+        engine: &Arc<Engine>,
+        data: Arc<dyn DiskFile>,
+    ) -> Result<Arc<Space>, ledgerstone_region::RegionError> {
+        let (words, growth) = (view.same_slice(&self.words)?, view.same(&self.growth)?);
+        Ok(Arc::new(Space { engine: Arc::clone(engine), data, page_bytes: self.page_bytes, words, growth }))
     }
 
     /// Pages that the data file has room for.
@@ -496,6 +517,7 @@ impl Space {
         Ok(Some(map))
     }
 
+    /// Gives up after [`ledgerstone_region::LATCH_TIMEOUT_NS`] (Q3 in `repair.rs`).
     fn latch_growth(&self) -> Result<(), SpaceError> {
         self.growth
             .exclusive(self.engine.slots.current())

@@ -15,7 +15,7 @@
 //!     recovery meets the record.
 //! H5. A map is cut only with all of its pages. When the file grows again it reads as never written, and is made anew.
 
-use std::sync::atomic::Ordering::Relaxed;
+use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 
 use ledgerstone_disk::{DiskError, DiskFile};
 use ledgerstone_log::{Claim, NewRecord, RecordKind};
@@ -23,7 +23,10 @@ use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_txn::{RECORD_OVERHEAD_BYTES, TxnError};
 
 use crate::map;
-use crate::{HINT, LOW, PAGE_COUNT, Space, SpaceError, bit_of, bits_of, map_of};
+use crate::{HINT, LOW, PAGE_COUNT, SHRINKS, Space, SpaceError, bit_of, bits_of, map_of};
+
+/// What a `Truncate` record takes of the log.
+const TRUNCATE_BYTES: usize = 8 + RECORD_OVERHEAD_BYTES;
 
 impl Space {
     /// Cuts off the free pages at the end of the file that the last map covers, and returns how many. Call again until
@@ -34,17 +37,19 @@ impl Space {
     /// environment fails.
     pub fn shrink(&self) -> Result<u64, SpaceError> {
         self.engine.cache.wait_redone()?; // A page behind the new end may have changes that are pending.
-        let claim = self.engine.log.claim_upkeep(8 + RECORD_OVERHEAD_BYTES).map_err(TxnError::from)?;
+        let claim = self.engine.log.claim_upkeep(TRUNCATE_BYTES).map_err(TxnError::from)?;
         if let Err(error) = self.latch_growth() {
             self.engine.log.give_back(claim);
             return Err(error);
         }
+        self.words[SHRINKS].store(1, SeqCst); // G2 in `repair.rs`.
         let done = self.shrink_latched(claim);
+        self.words[SHRINKS].store(0, SeqCst);
         self.growth.unlatch_exclusive();
         done
     }
 
-    fn shrink_latched(&self, mut claim: Claim) -> Result<u64, SpaceError> {
+    fn shrink_latched(&self, claim: Claim) -> Result<u64, SpaceError> {
         let before = self.page_count();
         let lowered = self.lower_page_count(before);
         let after = match lowered {
@@ -54,6 +59,12 @@ impl Space {
                 return other.map(|_| 0);
             }
         };
+        self.tell_and_cut(claim, after)
+            .inspect_err(|error| self.engine.fail(&format!("cutting the data file: {error}")))?;
+        Ok(before - after)
+    }
+
+    fn tell_and_cut(&self, mut claim: Claim, after: u64) -> Result<(), SpaceError> {
         let body = after.to_le_bytes();
         let record = NewRecord {
             kind: RecordKind::Truncate,
@@ -67,8 +78,14 @@ impl Space {
         let lsn = self.engine.log.append(&mut claim, &record);
         self.engine.log.give_back(claim);
         self.cut(lsn, PageId(after))
-            .inspect_err(|error| self.engine.fail(&format!("cutting the data file: {error}")))?;
-        Ok(before - after)
+    }
+
+    /// What a thread that has died had begun (G4 in `repair.rs`). The growth latch is held for it.
+    pub(crate) fn cut_again(&self) -> Result<(), SpaceError> {
+        let claim = self.engine.log.claim_upkeep(TRUNCATE_BYTES).map_err(TxnError::from)?;
+        self.tell_and_cut(claim, self.page_count())?;
+        self.words[SHRINKS].store(0, SeqCst);
+        Ok(())
     }
 
     fn cut(&self, lsn: Lsn, first: PageId) -> Result<(), SpaceError> {

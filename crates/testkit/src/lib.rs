@@ -4,6 +4,8 @@
 //! layers want less of that, and sizes so small that their limits are met. This crate is not published.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "deaths")]
+mod deaths;
 mod loop_device;
 
 use std::sync::Arc;
@@ -16,6 +18,8 @@ use ledgerstone_op::Registry;
 use ledgerstone_region::{Region, SlotTable};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
 
+#[cfg(feature = "deaths")]
+pub use deaths::SharedEngine;
 pub use loop_device::LoopDevice;
 
 /// Bytes of memory that a frame takes beside its page, at most.
@@ -90,13 +94,32 @@ impl EngineKit {
     where
         E: From<LogError> + From<BufferError>,
     {
-        let cache_bytes = self.frame_count * (u64::from(self.page_bytes) + FRAME_BYTES);
-        let region = Region::anonymous(
-            (16 << 20) + 2 * (cache_bytes + self.log_buffer_bytes) + 256 * u64::from(self.lock_count),
-        )
-        .expect("memory for a test");
+        let region = Region::anonymous(self.region_bytes()).expect("memory for a test");
+        self.engine_in::<E>(region, disk, data, ops, log)
+    }
+
+    fn cache_bytes(&self) -> u64 {
+        self.frame_count * (u64::from(self.page_bytes) + FRAME_BYTES)
+    }
+
+    fn region_bytes(&self) -> u64 {
+        (16 << 20) + 2 * (self.cache_bytes() + self.log_buffer_bytes) + 256 * u64::from(self.lock_count)
+    }
+
+    fn engine_in<E>(
+        &self,
+        region: Region,
+        disk: &Arc<dyn Disk>,
+        data: &Arc<dyn DiskFile>,
+        ops: Registry,
+        log: impl FnOnce(LogConfig) -> LogConfig,
+    ) -> Result<Arc<Engine>, E>
+    where
+        E: From<LogError> + From<BufferError>,
+    {
         let slots = Arc::new(SlotTable::create(&region, 64).expect("memory for thread slots"));
         let config = LogConfig {
+            slots: Some(Arc::clone(&slots)),
             segment_bytes: self.segment_bytes,
             buffer_bytes: self.log_buffer_bytes,
             ..LogConfig::new(Arc::clone(disk), region.clone(), self.env)
@@ -109,15 +132,20 @@ impl EngineKit {
             double_write: disk.open("double_write", self.open).map_err(LogError::from)?,
             log: Arc::clone(&log) as _,
             page_bytes: self.page_bytes,
-            cache_bytes,
+            cache_bytes: self.cache_bytes(),
             max_pages: self.page_count_max,
             policy: Policy::Clock,
         })?;
         let count = self.transaction_count;
         let owners = count + OWN_SLOT_COUNT;
-        let locks = LockConfig { owners, locks_max: self.lock_count, buckets: 4096, ..LockConfig::default() };
+        let locks = LockConfig {
+            owners,
+            locks_max: self.lock_count,
+            buckets: self.lock_count.next_power_of_two().min(4096),
+            ..LockConfig::default()
+        };
         Ok(Engine::new(EngineParts {
-            locks: Arc::new(LockTable::create(&region, locks).expect("memory for locks")),
+            locks: Arc::new(LockTable::create(&region, &slots, locks).expect("memory for locks")),
             table: TxnTable::create(&region, count).expect("memory for transactions"),
             versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).expect("memory for versions"),
             structure_latches: StructureLatches::create(&region).expect("memory for latches"),

@@ -8,16 +8,13 @@
 //! C2. A reader is a commit too. It ends only when what it read is durable, or it passes the LSN on.
 //! C3. The versions are stamped before the locks are released, so the next owner of a lock sees the stamp.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use ledgerstone_lock::OwnerNo;
 use ledgerstone_log::{HEADER_BYTES, RecordKind};
 use ledgerstone_page::Lsn;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::sync;
 
-use crate::table::state;
-use crate::{Txn, TxnError};
+use crate::{Txn, TxnError, state};
 
 /// A commit record: its header, the durable LSN and the time.
 const COMMIT_RECORD_BYTES: usize = HEADER_BYTES + 16;
@@ -69,7 +66,7 @@ impl Txn {
     #[inline(never)]
     fn commit_writer(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.claim_last(COMMIT_RECORD_BYTES)?;
-        self.slot().state.store(state::COMMITTING, Relaxed);
+        self.slot().enter(state::COMMITTING);
         let durable = self.engine.log.durable_lsn().0.to_le_bytes();
         let time_ns = sync::unix_time_ns().to_le_bytes();
         self.engine.versions.begin_commit(&self.writer);

@@ -97,6 +97,11 @@ pub struct Engine {
     version_shares: PerSlot<Share<VersionStore>>,
     /// Whether transactions may begin.
     begins: Begins,
+    /// Whether a thread of this process ends transactions of the dead (`orphans.rs`).
+    pub(crate) ends_orphans: AtomicBool,
+    /// What its repairs leave out.
+    #[cfg(feature = "deaths")]
+    pub(crate) forgotten: std::sync::OnceLock<crate::RepairPart>,
     failed: AtomicBool,
     why_failed: Mutex<String>,
 }
@@ -123,6 +128,9 @@ impl Engine {
             version_shares: PerSlot::new(parts.slots.count()),
             slots: parts.slots,
             undos: RwLock::new(ByNumber::new()),
+            ends_orphans: AtomicBool::new(false),
+            #[cfg(feature = "deaths")]
+            forgotten: std::sync::OnceLock::new(),
             failed: AtomicBool::new(false),
             why_failed: Mutex::new(String::new()),
         })
@@ -156,17 +164,17 @@ impl Engine {
     /// The environment has failed, or all slots stay taken.
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
         self.check()?;
-        self.thread()?;
-        let claimed = self.table.claim_own().or_else(|_| self.wait_for_own_slot())?;
+        let thread = self.thread()?;
+        let claimed = self.table.claim_own(thread).or_else(|_| self.wait_for_own_slot(thread))?;
         Engine::begin_in(&Share::new(Arc::clone(self)), claimed, false, Xid::NONE)
     }
 
     #[cold]
-    fn wait_for_own_slot(&self) -> Result<(u32, Xid), TxnError> {
+    fn wait_for_own_slot(&self, thread: SlotNo) -> Result<(u32, Xid), TxnError> {
         let began_ns = sync::now_ns();
         loop {
             self.check()?;
-            match self.table.claim_own() {
+            match self.table.claim_own(thread) {
                 Err(full) if sync::now_ns().saturating_sub(began_ns) >= SLOT_WAIT_NS => return Err(full),
                 Err(_) => sync::sleep_ns(SLOT_LOOK_NS),
                 claimed => return claimed,
@@ -185,8 +193,7 @@ impl Engine {
     /// The environment has failed, or all slots are taken.
     pub fn begin_aged(engine: &Share<Engine>, age: Xid) -> Result<Txn, TxnError> {
         engine.check()?;
-        let hint = u32::from(engine.thread()?.0); // Neighbours in time do not look at the same slots.
-        Engine::begin_in(engine, engine.table.claim(hint)?, true, age)
+        Engine::begin_in(engine, engine.table.claim(engine.thread()?)?, true, age)
     }
 
     /// Begins a transaction of the user's in the place of one that has ended. So nothing is allocated, and no reference
@@ -202,7 +209,7 @@ impl Engine {
         assert!(ended.ended && !ended.is_prepared, "transaction {} has not ended", ended.xid());
         let engine = &*ended.engine;
         engine.check()?;
-        let claimed = engine.table.claim(u32::from(thread.0))?;
+        let claimed = engine.table.claim(thread)?;
         let (no, xid) = engine.enter_slot(claimed, true, age)?;
         let lock_timeout_ns = engine.settings.lock_timeout_ns;
         ended.renew(no, xid, lock_timeout_ns);
@@ -250,7 +257,8 @@ impl Engine {
     /// Finds out which slots of transactions and snapshots are in use no more, so that nobody looks at them. To be
     /// called now and then.
     pub fn lower_used(&self) {
-        self.table.lower_used(|no| self.versions.lower_writers(no));
+        let Ok(thread) = self.thread() else { return };
+        self.table.lower_used(thread, |no| self.versions.lower_writers(no));
         self.versions.lower_used();
     }
 
@@ -266,7 +274,7 @@ impl Engine {
     /// # Errors
     /// All slots are taken.
     pub fn adopt(self: &Arc<Engine>, xid: Xid, first: Lsn, last: Lsn) -> Result<Txn, TxnError> {
-        let no = self.table.claim_for(xid, first, last)?;
+        let no = self.table.claim_for(self.thread()?, xid, first, last)?;
         self.locks.begin(OwnerNo(no), xid);
         Ok(Txn::adopted(Share::new(Arc::clone(self)), no, xid, first, last))
     }

@@ -23,6 +23,14 @@ pub enum TxnError {
         /// Slots there are.
         slots: u32,
     },
+    /// The prepare record of a transaction whose process has died cannot be understood.
+    #[error("the prepare record at LSN {lsn} of a transaction whose process has died is damaged: {what}")]
+    OrphanPrepare {
+        /// Of the record.
+        lsn: Lsn,
+        /// What is wrong.
+        what: &'static str,
+    },
     /// Every slot for a snapshot is taken.
     #[error("all {slots} snapshot slots are in use; close a snapshot first")]
     TooManySnapshots {

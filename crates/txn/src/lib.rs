@@ -18,6 +18,8 @@ mod begins;
 mod chain;
 #[cfg(not(loom))]
 mod commit;
+#[cfg(all(feature = "deaths", not(loom), not(miri)))]
+mod deaths;
 #[cfg(not(loom))]
 mod engine;
 #[cfg(not(loom))]
@@ -35,11 +37,17 @@ mod loom_ids;
 #[cfg(all(loom, test))]
 mod loom_used;
 #[cfg(not(loom))]
+mod orphans;
+#[cfg(not(loom))]
+mod planted_repair;
+#[cfg(not(loom))]
 mod prepare;
 #[cfg(not(loom))]
 mod rollback;
 #[cfg(not(loom))]
 mod savepoint;
+#[cfg(any(not(loom), test))]
+pub mod state;
 #[cfg(not(loom))]
 mod structure_latch;
 #[cfg(not(loom))]
@@ -67,12 +75,18 @@ mod version {
 pub use chain::{FLAG_OUT_OF_ORDER, FLAG_UPKEEP};
 #[cfg(not(loom))]
 pub use commit::{Committed, Durability};
+#[cfg(all(feature = "deaths", not(loom), not(miri)))]
+pub use deaths::OwnParts;
 #[cfg(not(loom))]
 pub use engine::{Engine, EngineParts, EngineSettings};
 #[cfg(not(loom))]
 pub use error::TxnError;
 #[cfg(not(loom))]
 pub use locks::{KeyLock, key_hash, key_name, table_name};
+#[cfg(not(loom))]
+pub use orphans::OrphanInDoubt;
+#[cfg(all(feature = "deaths", not(loom)))]
+pub use planted_repair::RepairPart;
 #[cfg(not(loom))]
 pub use prepare::{GLOBAL_ID_BYTES_MAX, Locked, PREPARED_LOCKS_MAX, PrepareRecord};
 #[cfg(not(loom))]
@@ -82,7 +96,7 @@ pub use savepoint::Savepoint;
 #[cfg(not(loom))]
 pub use structure_latch::{StructureGuard, StructureLatch, StructureLatches};
 #[cfg(not(loom))]
-pub use table::{OWN_SLOT_COUNT, TxnSlot, TxnTable, state};
+pub use table::{OWN_SLOT_COUNT, TxnSlot, TxnTable};
 #[cfg(not(loom))]
 pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]

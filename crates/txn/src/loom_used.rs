@@ -1,11 +1,12 @@
 //! The number of slots in use under loom: a transaction that takes the last slot, the housekeeper that lowers the
 //! number meanwhile, and one who looks at all slots. All orders.
 
+use ledgerstone_region::SlotNo;
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 use loom::sync::Arc;
 use loom::thread;
 
-use super::used::{count, give_back, lower_below, take};
+use super::used::{ByOwner, count, give_back, lower_below, take};
 
 const RUNNING: u32 = 1;
 const SLOTS: usize = 2;
@@ -47,7 +48,7 @@ impl World {
 
     fn lower(&self) {
         while let Some(last) = self.used.load(SeqCst).checked_sub(1) {
-            if !lower_below(&self.used, last, &self.state[last as usize], || (), || ()) {
+            if !lower_below(&self.used, last, &ByOwner(&self.state[last as usize], SlotNo(1)), || (), || ()) {
                 return;
             }
         }

@@ -38,17 +38,15 @@
 
 use ledgerstone_region::ByNumber;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockName, Mode, OwnerNo, Wait};
 use ledgerstone_log::RecordKind;
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, TableId, Xid};
 
-use crate::table::state;
 use crate::txn::RECORD_OVERHEAD_BYTES;
 use crate::version::Who;
-use crate::{Committed, Durability, Engine, Txn, TxnError};
+use crate::{Committed, Durability, Engine, Txn, TxnError, state};
 
 /// Longest global id in bytes, as long as two XA identifiers.
 pub const GLOBAL_ID_BYTES_MAX: usize = 255;
@@ -186,15 +184,10 @@ impl Txn {
         self.release_claim();
         self.chain.keep_no_more(&self.engine);
         self.is_prepared = true;
-        self.slot().state.store(state::PREPARED, Relaxed);
+        self.slot().enter(state::PREPARED);
         self.marks.truncate(0);
         self.close_snapshot();
-        for (name, mode) in locks.read {
-            match mode {
-                Mode::SIX => drop(self.engine.locks.downgrade(self.owner(), name, Mode::IX)),
-                _ => drop(self.engine.locks.unlock(self.owner(), name)),
-            }
-        }
+        self.give_up_reading(locks.read);
         // What it has read from others is below in the log.
         self.engine.log.flush_to(lsn)?;
         Ok(lsn)
@@ -226,6 +219,23 @@ impl Txn {
         self.roll_back_all()?;
         self.engine.log.flush_to(lsn)?;
         Ok(())
+    }
+
+    fn give_up_reading(&self, locks: Vec<(LockName, Mode)>) {
+        for (name, mode) in locks {
+            match mode {
+                Mode::SIX => drop(self.engine.locks.downgrade(self.owner(), name, Mode::IX)),
+                _ => drop(self.engine.locks.unlock(self.owner(), name)),
+            }
+        }
+    }
+
+    /// An orphan whose prepare is in the log goes on as prepared, with the locks that it has.
+    pub(crate) fn go_on_prepared(&mut self, record: &PrepareRecord) {
+        self.is_prepared = true;
+        self.slot().enter(state::PREPARED);
+        self.give_up_reading(self.prepare_sorted_locks().read);
+        self.chain.reserve_for_undo_again(&self.engine.clone(), record.undo_bytes);
     }
 
     fn prepare_few_locks(&mut self) -> Result<Sorted, TxnError> {
@@ -284,7 +294,7 @@ impl Engine {
     ) -> Result<Txn, TxnError> {
         let mut txn = self.adopt(xid, first, last)?;
         txn.is_prepared = true; // Y5, should anything below fail.
-        txn.slot().state.store(state::PREPARED, Relaxed);
+        txn.slot().enter(state::PREPARED);
         let who = Who { slot: txn.chain.no, xid, first_lsn: first };
         self.versions.begin_spilled(&mut txn.writer, who);
         if !planted::is_on(Bug::PreparedWithoutLocks) {

@@ -11,16 +11,13 @@
 //!     them says so as in B1, and nothing behind it needs to be looked at again. So a restart writes no more than an
 //!     abort would.
 
-use std::sync::atomic::Ordering::Relaxed;
-
 use ledgerstone_log::{Backwards, RecordKind, RecordView};
 use ledgerstone_op::Undo;
 use ledgerstone_page::{Lsn, OpId, PageId};
 
 use crate::chain::FLAG_OUT_OF_ORDER;
-use crate::table::state;
 use crate::txn::{Compensates, RECORD_OVERHEAD_BYTES};
-use crate::{Txn, TxnError, UndoPlace};
+use crate::{Txn, TxnError, UndoPlace, state};
 
 impl Txn {
     /// Rolls the transaction back. Afterwards it is as if it had never been.
@@ -51,19 +48,24 @@ impl Txn {
     pub(crate) fn roll_back_all(&mut self) -> Result<(), TxnError> {
         self.engine.check()?;
         if self.chain.last_lsn != Lsn(0) {
-            self.slot().state.store(state::ABORTING, Relaxed);
+            self.slot().enter(state::ABORTING);
             self.undo_back_to(Lsn(0))?;
             self.finish_rollback()?;
         }
+        self.end_rolled_back();
+        Ok(())
+    }
+
+    /// Ends it, when all that it has done is undone.
+    pub(crate) fn end_rolled_back(&mut self) {
         // Where leaves are locked, a split stays that has moved what others have written and not made durable yet: to a
         // leaf whose lock only this transaction ever had. So a thread that reads there waits for its end.
         let moved = self.engine.settings.locks_pages && self.chain.last_lsn != Lsn(0);
         self.end(false, moved.then_some(self.chain.last_lsn));
-        Ok(())
     }
 
     /// Writes the record that says that the rollback is complete.
-    fn finish_rollback(&mut self) -> Result<(), TxnError> {
+    pub(crate) fn finish_rollback(&mut self) -> Result<(), TxnError> {
         self.rolling_back = true;
         self.claim(2 * RECORD_OVERHEAD_BYTES)?;
         self.chain.append_plain(&self.engine, RecordKind::End, &[])?;
@@ -128,7 +130,7 @@ impl Txn {
         Ok((step, goes_on_at(record)))
     }
 
-    fn read_own<'b>(&self, back: &'b mut Backwards, lsn: Lsn) -> Result<RecordView<'b>, TxnError> {
+    pub(crate) fn read_own<'b>(&self, back: &'b mut Backwards, lsn: Lsn) -> Result<RecordView<'b>, TxnError> {
         let record = self.engine.log.read_backwards(back, lsn)?;
         if record.xid() != self.chain.xid {
             return Err(TxnError::BrokenChain { lsn, xid: self.chain.xid });
@@ -160,7 +162,7 @@ impl Txn {
     pub fn begin_undo(&mut self) {
         self.rolling_back = true;
         self.is_loser = true;
-        self.slot().state.store(state::ABORTING, Relaxed);
+        self.slot().enter(state::ABORTING);
     }
 
     fn undo_update(
@@ -210,7 +212,7 @@ pub enum Step<'b> {
 }
 
 /// The record of the chain that comes after this one in a rollback.
-fn goes_on_at(record: RecordView<'_>) -> Lsn {
+pub(crate) fn goes_on_at(record: RecordView<'_>) -> Lsn {
     match record.kind() {
         RecordKind::Compensation if record.flags() & FLAG_OUT_OF_ORDER != 0 => record.prev_lsn(),
         RecordKind::Compensation | RecordKind::NtaEnd => record.undo_next(),

@@ -2,19 +2,24 @@
 //!
 //! ```text
 //! root page ─ its hash ─► one of a fixed number of latches in the region, each in a cache line of its own
-//! thread slot ──────────► the number of the latch that its thread holds or waits for
+//! thread slot ──────────► the number of the latch that its thread holds or waits for, and its name if held shared
 //! ```
 //! S1. Root pages share latches. So a thread that has one is refused another, which might be the same.
 //! S2. A thread's slot says which latch it has, from before it is taken until after it was given back.
 //! S3. Such a latch may be held over claims and nested top actions, which wait for the device. So nobody gives up
 //!     waiting for it while the environment works.
+//! S4. What a dead thread held alone goes to whoever repairs, with a mark in the latch's line. It is given back when
+//!     the nested top actions of the dead are taken back, and the structure is whole again (O3 in `orphans.rs`). What
+//!     it held shared is counted anew: its name is among those of the dead's slots (`held.rs` of `region`).
 
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 
 use ledgerstone_page::PageId;
-use ledgerstone_region::{Handle, Latch, LatchTimeout, Region, RegionError, SlotNo, shared};
+use ledgerstone_region::{
+    AnotherDied, Dead, Handle, HeldShared, Latch, LatchTimeout, Region, RegionError, Repair, SlotNo, SlotTable, shared,
+};
 
 use crate::{Engine, TxnError};
 
@@ -27,9 +32,14 @@ shared! {
     /// One latch, alone in its line.
     struct Line {
         latch: Latch,
-        zeroes: [AtomicU64; 7],
+        /// The slot, + 1, of the thread that has it from a dead one (S4).
+        inherited: AtomicU64,
+        zeroes: [AtomicU64; 6],
     } size 64
 }
+
+/// In the name of a latch that is held shared: it is a structure's, and no page's.
+const NAMED: u64 = 1 << 62;
 
 /// The latches of an environment's structures.
 pub struct StructureLatches(Handle<[Line]>);
@@ -41,6 +51,66 @@ impl StructureLatches {
     /// There is no room in the region.
     pub fn create(region: &Region) -> Result<StructureLatches, RegionError> {
         Ok(StructureLatches(region.handle_slice(region.alloc::<Line>(COUNT, 64)?)?))
+    }
+
+    /// Those that threads of this process have from dead ones (S4).
+    pub(crate) fn inherited(&self, slots: &SlotTable) -> Vec<u16> {
+        let is_ours = |line: &Line| {
+            let heir = line.inherited.load(Acquire).checked_sub(1);
+            heir.is_some_and(|slot| slots.is_of_us(SlotNo(slot as u16)))
+        };
+        (0..).zip(self.0.iter()).filter(|(_, line)| is_ours(line)).map(|(no, _)| no).collect()
+    }
+
+    /// Gives these back, which were inherited.
+    pub(crate) fn give_back(&self, inherited: &[u16]) {
+        for line in inherited.iter().map(|no| &self.0[usize::from(*no)]) {
+            line.inherited.store(0, Release); // First: the mark is never there without the latch.
+            line.latch.unlatch_exclusive();
+        }
+    }
+}
+
+#[cfg(feature = "deaths")]
+impl Engine {
+    /// The latches of structures in another view of the region.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`]: it is another region's.
+    pub fn view_of_structure_latches(&self, view: &Region) -> Result<StructureLatches, RegionError> {
+        Ok(StructureLatches(view.same_slice(&self.structure_latches.0)?))
+    }
+
+    /// Whether none of them is held or inherited.
+    #[must_use]
+    pub fn are_structure_latches_free(&self) -> bool {
+        let is_free = |line: &Line| line.latch.is_free() && line.inherited.load(Acquire) == 0;
+        self.structure_latches.0.iter().all(is_free)
+    }
+}
+
+/// S4. To be called when the transactions of the dead are marked already.
+pub(crate) struct Heir<'l> {
+    pub latches: &'l StructureLatches,
+    pub me: SlotNo,
+}
+
+impl Repair for Heir<'_> {
+    fn repair(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        for name in dead.held_shared().into_iter().filter(|name| name & NAMED != 0) {
+            if let Some(line) = self.latches.0.get((name & !NAMED) as usize) {
+                dead.recount_shared(&line.latch, name)?;
+            }
+        }
+        for line in self.latches.0.iter() {
+            if let Some(owner) = line.latch.owner()
+                && dead.has(owner)
+                && line.latch.take_over(owner, self.me)
+            {
+                line.inherited.store(u64::from(self.me.0) + 1, Release);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -90,8 +160,9 @@ impl<'e> StructureLatch<'e> {
     }
 
     fn take(self, is_exclusive: bool) -> Result<StructureGuard<'e>, TxnError> {
-        let thread = self.engine.thread()?;
-        let slot = self.engine.slots.slot(thread);
+        let engine = self.engine;
+        let thread = engine.thread()?;
+        let slot = engine.slots.slot(thread);
         if slot.long_latch().is_some() {
             return Err(TxnError::StructureLatchHeld); // S1
         }
@@ -100,13 +171,16 @@ impl<'e> StructureLatch<'e> {
         let mut guard = StructureGuard { latch: self, thread, mode: Mode::Waiting, not_send: PhantomData };
         let latch = guard.latch.word();
         loop {
-            guard.latch.engine.check()?;
-            let taken: Result<(), LatchTimeout> = match is_exclusive {
-                true => latch.exclusive_within(thread, LOOK_NS),
-                false => latch.shared_within(LOOK_NS),
+            engine.check()?;
+            let taken: Result<Mode<'e>, LatchTimeout> = match is_exclusive {
+                true => latch.exclusive_within(thread, LOOK_NS).map(|()| Mode::Exclusive),
+                false => {
+                    let name = NAMED | u64::from(guard.latch.no);
+                    engine.slots.held(thread).shared_within(latch, name, thread, LOOK_NS).map(Mode::Shared)
+                }
             };
-            if taken.is_ok() {
-                guard.mode = if is_exclusive { Mode::Exclusive } else { Mode::Shared };
+            if let Ok(mode) = taken {
+                guard.mode = mode;
                 return Ok(guard);
             }
         }
@@ -120,9 +194,9 @@ impl std::fmt::Debug for StructureLatch<'_> {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Mode {
+enum Mode<'e> {
     Waiting,
-    Shared,
+    Shared(HeldShared<'e>),
     Exclusive,
 }
 
@@ -131,7 +205,7 @@ enum Mode {
 pub struct StructureGuard<'e> {
     latch: StructureLatch<'e>,
     thread: SlotNo,
-    mode: Mode,
+    mode: Mode<'e>,
     not_send: PhantomData<*const ()>,
 }
 
@@ -143,9 +217,12 @@ impl std::fmt::Debug for StructureGuard<'_> {
 
 impl Drop for StructureGuard<'_> {
     fn drop(&mut self) {
+        if self.latch.engine.is_inherited() {
+            return; // The parent's, which may go on with it.
+        }
         match self.mode {
             Mode::Waiting => {}
-            Mode::Shared => self.latch.word().unlatch_shared(),
+            Mode::Shared(held) => held.unlatch(self.latch.word()),
             Mode::Exclusive => self.latch.word().unlatch_exclusive(),
         }
         self.latch.engine.slots.slot(self.thread).set_long_latch(None); // S2

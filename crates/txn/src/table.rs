@@ -10,7 +10,8 @@
 //!     anything. The last slots, which are seldom taken, are counted by themselves. Now and then
 //!     [`TxnTable::lower_used`] lowers the number past slots that are free. It holds the slot meanwhile, so whoever
 //!     takes that slot next sees the lower number, and raises it again (`used.rs`).
-//! T3. `state` leaves `FREE` by compare-exchange only; the winner writes the rest.
+//! T3. `state` leaves `FREE` by compare-exchange only; the winner writes the rest. The same exchange names the winner's
+//!     thread slot (`state.rs`): so a slot that is in use is somebody's, whatever became of them (`orphans.rs`).
 //! T4. `xid` is there before the transaction changes any page, and goes after its last record: after a commit or a
 //!     whole rollback. Suppose that a thread finds the id of a writer in a page, and then not in the table. So the
 //!     writer has ended, and its end is in the log below the tail read after that. Nothing here is believed the other
@@ -24,21 +25,22 @@
 //!     begins. The first conflict of a slot may still go by a block that was taken earlier. A transaction that is run
 //!     again keeps its age, so none gives way for ever.
 
-use std::ops::Range;
-use std::sync::atomic::{
+use ledgerstone_region::atomic::{
     AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
+use std::ops::Range;
 
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::{Handle, Region, RegionError, shared, sync};
+use ledgerstone_region::{Handle, Region, RegionError, SlotNo, shared, sync};
 
 use crate::ids::OwnIds;
-use crate::{TxnError, used};
+use crate::used::{self, ByOwner};
+use crate::{TxnError, state};
 
 shared! {
     /// One transaction, as every process sees it.
     pub struct TxnSlot {
-        /// See [`state`].
+        /// What its transaction does, and whose it is ([`state`]).
         pub state: AtomicU32,
         /// Open nested top actions.
         pub nesting: AtomicU32,
@@ -66,20 +68,12 @@ shared! {
     size 128
 }
 
-/// Values of [`TxnSlot::state`].
-pub mod state {
-    /// Nobody's.
-    pub const FREE: u32 = crate::used::FREE;
-    /// Reading and writing.
-    pub const RUNNING: u32 = 1;
-    /// Undoing.
-    pub const ABORTING: u32 = 2;
-    /// Its commit record is being appended.
-    pub const COMMITTING: u32 = 3;
-    /// Waiting for a decision, since a prepare or a restart.
-    pub const PREPARED: u32 = 4;
-    /// No transaction's: held while the number of slots in use sinks below it (T2).
-    pub const LOWERING: u32 = crate::used::LOWERING;
+impl TxnSlot {
+    /// The transaction goes on in another state. For who has the slot.
+    #[inline]
+    pub(crate) fn enter(&self, to: u32) {
+        self.state.store(state::with(self.state.load(Relaxed), to), Relaxed);
+    }
 }
 
 /// Where beside the next id stands how many slots are in use (T2): of all but the last ones, and how many of the last
@@ -122,6 +116,15 @@ impl TxnTable {
         Ok(TxnTable { slots, next_xid })
     }
 
+    /// The same table in another view of its region.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`]: it is another region's.
+    #[cfg(feature = "deaths")]
+    pub fn attach(&self, view: &Region) -> Result<TxnTable, RegionError> {
+        Ok(TxnTable { slots: view.same_slice(&self.slots)?, next_xid: view.same_slice(&self.next_xid)? })
+    }
+
     /// How many slots there are.
     #[inline]
     #[must_use]
@@ -141,36 +144,36 @@ impl TxnTable {
         self.slot_count() - OWN_LAST
     }
 
-    /// Takes a free slot of users' for one of their transactions, looking from `hint` on, and gives it the next
-    /// [`Xid`].
+    /// Takes a free slot of users' for one of their transactions, and gives it the next [`Xid`]. `thread` is the
+    /// caller's, and neighbours in time do not look at the same slots.
     #[inline]
-    pub(crate) fn claim(&self, hint: u32) -> Result<(u32, Xid), TxnError> {
-        let no = OWN_FIRST.saturating_add(hint);
+    pub(crate) fn claim(&self, thread: SlotNo) -> Result<(u32, Xid), TxnError> {
+        let no = OWN_FIRST.saturating_add(u32::from(thread.0));
         // The usual case.
         if no < self.last_slots()
-            && let Some(xid) = self.try_take(no, no, USED)
+            && let Some(xid) = self.try_take(no, no, USED, thread)
         {
             return Ok((no, xid));
         }
-        self.claim_of(OWN_FIRST..self.last_slots(), hint, USED)
+        self.claim_of(OWN_FIRST..self.last_slots(), u32::from(thread.0), USED, thread)
     }
 
     /// The same for a transaction of the library's own.
-    pub(crate) fn claim_own(&self) -> Result<(u32, Xid), TxnError> {
-        self.claim_of(0..OWN_FIRST, 0, USED)
-            .or_else(|_| self.claim_of(self.last_slots()..self.slot_count(), 0, LAST_USED))
+    pub(crate) fn claim_own(&self, thread: SlotNo) -> Result<(u32, Xid), TxnError> {
+        self.claim_of(0..OWN_FIRST, 0, USED, thread)
+            .or_else(|_| self.claim_of(self.last_slots()..self.slot_count(), 0, LAST_USED, thread))
             .map_err(|_| TxnError::OwnSlotsTaken { slots: OWN_SLOT_COUNT })
     }
 
     #[inline(never)]
-    fn claim_of(&self, slots: Range<u32>, hint: u32, used: usize) -> Result<(u32, Xid), TxnError> {
+    fn claim_of(&self, slots: Range<u32>, hint: u32, used: usize, thread: SlotNo) -> Result<(u32, Xid), TxnError> {
         let mut round = 0;
         loop {
-            if let Some(taken) = self.try_claim_of(&slots, hint, used) {
+            if let Some(taken) = self.try_claim_of(&slots, hint, used, thread) {
                 return Ok(taken);
             }
             // The one that is held, or was, may be the only one that is free.
-            let may_be_had = |no| matches!(self.slot(no).state.load(Acquire), state::FREE | state::LOWERING);
+            let may_be_had = |no| matches!(state::of(self.slot(no).state.load(Acquire)), state::FREE | state::LOWERING);
             if !slots.clone().any(may_be_had) {
                 return Err(TxnError::TooManyTransactions { slots: slots.end - slots.start });
             }
@@ -182,12 +185,12 @@ impl TxnTable {
     }
 
     #[inline]
-    fn try_claim_of(&self, slots: &Range<u32>, hint: u32, which: usize) -> Option<(u32, Xid)> {
+    fn try_claim_of(&self, slots: &Range<u32>, hint: u32, which: usize, thread: SlotNo) -> Option<(u32, Xid)> {
         let (first, count) = (slots.start, slots.end - slots.start);
         for step in 0..count {
             let no = first + (hint % count + step) % count;
             let before = if which == LAST_USED { first } else { 0 };
-            if let Some(xid) = self.try_take(no, no - before, which) {
+            if let Some(xid) = self.try_take(no, no - before, which, thread) {
                 return Some((no, xid));
             }
         }
@@ -196,18 +199,18 @@ impl TxnTable {
 
     /// Takes slot `no`, if it is free, which has number `counted_no` among those that word `which` counts (T2).
     #[inline(always)]
-    fn try_take(&self, no: u32, counted_no: u32, which: usize) -> Option<Xid> {
+    fn try_take(&self, no: u32, counted_no: u32, which: usize, thread: SlotNo) -> Option<Xid> {
         let slot = self.slot(no);
-        if !used::take(&slot.state, state::RUNNING) {
+        if !used::take(&slot.state, state::word(state::RUNNING, thread)) {
             return None;
         }
         sync::yield_point("transactions: slot taken");
         used::count(&self.next_xid[which], u64::from(counted_no)); // T2
         let xid = own_ids(slot).take(&self.next_xid[0]); // T5, T6
-        slot.xid.store(xid, Release);
-        slot.last_lsn.store(0, Relaxed);
+        slot.last_lsn.store(0, Relaxed); // The id publishes it: a slot without one has no chain.
         slot.undo_next.store(0, Relaxed);
         slot.nesting.store(0, Relaxed);
+        slot.xid.store(xid, Release);
         Some(Xid(xid))
     }
 
@@ -217,8 +220,8 @@ impl TxnTable {
     }
 
     /// Takes a free slot for a loser of recovery, which brings its own [`Xid`] and chain.
-    pub(crate) fn claim_for(&self, xid: Xid, first: Lsn, last: Lsn) -> Result<u32, TxnError> {
-        let (no, _) = self.claim(0)?;
+    pub(crate) fn claim_for(&self, thread: SlotNo, xid: Xid, first: Lsn, last: Lsn) -> Result<u32, TxnError> {
+        let (no, _) = self.claim(thread)?;
         let slot = self.slot(no);
         slot.xid.store(xid.0, Release);
         slot.first_lsn.store(first.0, SeqCst);
@@ -239,8 +242,9 @@ impl TxnTable {
     }
 
     /// Looks whether the slots with the highest numbers are in use still, so that who opens a snapshot need not look at
-    /// those that are not (T2). Calls `also` with each that it passes, while it holds it. To be called now and then.
-    pub fn lower_used(&self, also: impl Fn(u32)) {
+    /// those that are not (T2). Calls `also` with each that it passes, while it holds it. `thread` is the caller's. To
+    /// be called now and then.
+    pub fn lower_used(&self, thread: SlotNo, also: impl Fn(u32)) {
         let used = &self.next_xid[USED];
         loop {
             let count = used.load(SeqCst);
@@ -253,7 +257,7 @@ impl TxnTable {
                 also(no);
             };
             let lowered = || sync::yield_point("transactions: slots lowered");
-            if !used::lower_below(used, u64::from(no), &self.slot(no).state, held, lowered) {
+            if !used::lower_below(used, u64::from(no), &ByOwner(&self.slot(no).state, thread), held, lowered) {
                 return; // It is in use, or the number was raised: others come.
             }
         }
@@ -293,7 +297,7 @@ impl TxnTable {
     /// (E1 in `begins.rs`).
     #[must_use]
     pub fn active_count(&self) -> u32 {
-        let is_active = |slot: &&TxnSlot| !matches!(slot.state.load(SeqCst), state::FREE | state::LOWERING);
+        let is_active = |slot: &&TxnSlot| !matches!(state::of(slot.state.load(SeqCst)), state::FREE | state::LOWERING);
         let active = self.slots.iter().filter(is_active).count();
         u32::try_from(active).unwrap_or(u32::MAX)
     }
@@ -326,7 +330,7 @@ mod tests {
 
     /// The id of a transaction that begins in slot `no` and ends at once.
     fn id(table: &TxnTable, no: u32) -> u64 {
-        let (got, xid) = table.claim(no).expect("a free slot");
+        let (got, xid) = table.claim(SlotNo(no as u16)).expect("a free slot");
         assert_eq!(got, OWN_FIRST + no);
         table.free(got);
         xid.0
@@ -336,10 +340,10 @@ mod tests {
     #[test]
     fn users_transactions_and_the_librarys_own_have_their_slots() {
         let table = table();
-        let own: Vec<_> = (0..OWN_SLOT_COUNT).map(|_| table.claim_own().expect("a slot of its own")).collect();
-        assert!(matches!(table.claim_own(), Err(TxnError::OwnSlotsTaken { slots: OWN_SLOT_COUNT })));
-        let users: Vec<_> = (0..8).map(|hint| table.claim(hint).expect("a slot of users'")).collect();
-        assert!(matches!(table.claim(0), Err(TxnError::TooManyTransactions { slots: 8 })));
+        let own: Vec<_> = (0..OWN_SLOT_COUNT).map(|_| table.claim_own(SlotNo(0)).expect("a slot of its own")).collect();
+        assert!(matches!(table.claim_own(SlotNo(0)), Err(TxnError::OwnSlotsTaken { slots: OWN_SLOT_COUNT })));
+        let users: Vec<_> = (0..8).map(|hint| table.claim(SlotNo(hint)).expect("a slot of users'")).collect();
+        assert!(matches!(table.claim(SlotNo(0)), Err(TxnError::TooManyTransactions { slots: 8 })));
         let all: BTreeSet<(u32, Xid)> = own.iter().chain(&users).copied().collect();
         assert_eq!(all.iter().map(|(no, _)| *no).collect::<Vec<_>>(), (0..OWN_SLOT_COUNT + 8).collect::<Vec<_>>());
         assert_eq!(table.running().collect::<BTreeSet<_>>(), all.iter().map(|(_, xid)| *xid).collect());
@@ -355,23 +359,23 @@ mod tests {
     fn slots_that_are_free_again_are_not_looked_at_for_ever() {
         let table = table();
         let passed = std::cell::RefCell::new(Vec::new());
-        let slots: Vec<_> = (0..8).map(|hint| table.claim(hint).expect("a slot").0).collect();
+        let slots: Vec<_> = (0..8).map(|hint| table.claim(SlotNo(hint)).expect("a slot").0).collect();
         let highest = slots[7];
         slots[3..].iter().for_each(|&no| table.free(no));
-        table.lower_used(|no| {
+        table.lower_used(SlotNo(9), |no| {
             assert_eq!(table.active_count(), 3, "what is held for a moment is no transaction");
             passed.borrow_mut().push(no);
         });
         assert_eq!(table.used().count(), slots[2] as usize + 1, "down to one that is taken");
         assert_eq!(passed.take(), (slots[3]..=highest).rev().collect::<Vec<_>>());
         // Who takes one beyond is looked at again.
-        let (no, xid) = table.claim(5).expect("a slot");
+        let (no, xid) = table.claim(SlotNo(5)).expect("a slot");
         assert!(table.running().any(|running| running == xid));
         slots[..3].iter().for_each(|&no| table.free(no));
-        table.lower_used(|_| ());
+        table.lower_used(SlotNo(9), |_| ());
         assert!(table.running().eq([xid]));
         table.free(no);
-        table.lower_used(|_| ());
+        table.lower_used(SlotNo(9), |_| ());
         assert_eq!(table.used().count(), OWN_FIRST as usize, "those of the library stay");
     }
 
@@ -381,17 +385,17 @@ mod tests {
         for seed in 0..50 {
             let outcome = sync::Scheduler::run(seed, || {
                 let table = Arc::new(table());
-                let taken: Vec<_> = (0..8).map(|hint| table.claim(hint).expect("a slot").0).collect();
+                let taken: Vec<_> = (0..8).map(|hint| table.claim(SlotNo(hint)).expect("a slot").0).collect();
                 table.free(taken[7]);
                 let lowering = {
                     let table = Arc::clone(&table);
-                    sync::spawn("lowers", move || table.lower_used(|_| sync::sleep_ns(1_000_000)))
+                    sync::spawn("lowers", move || table.lower_used(SlotNo(9), |_| sync::sleep_ns(1_000_000)))
                 };
                 sync::yield_point("before it begins");
-                let (no, _) = table.claim(3).expect("the last slot");
+                let (no, _) = table.claim(SlotNo(3)).expect("the last slot");
                 assert_eq!(no, taken[7]);
                 lowering.join().expect("no panic");
-                assert!(matches!(table.claim(3), Err(TxnError::TooManyTransactions { slots: 8 })));
+                assert!(matches!(table.claim(SlotNo(3)), Err(TxnError::TooManyTransactions { slots: 8 })));
             });
             assert!(outcome.is_ok(), "seed {seed}: {:?}", outcome.err());
         }
@@ -405,11 +409,11 @@ mod tests {
             let run = move || {
                 let table = Arc::new(table());
                 let is_over = Arc::new(AtomicU32::new(0));
-                let run_some = |hint: u32| {
+                let run_some = |hint: u16| {
                     let table = Arc::clone(&table);
                     sync::spawn("transactions", move || {
                         for _ in 0..20 {
-                            let (no, xid) = table.claim(hint).expect("a slot");
+                            let (no, xid) = table.claim(SlotNo(hint)).expect("a slot");
                             table.slot(no).first_lsn.store(7, SeqCst);
                             sync::yield_point("runs");
                             assert!(table.running().any(|running| running == xid), "{xid} in slot {no} is not seen");
@@ -426,7 +430,7 @@ mod tests {
                         let mut passed = 0;
                         while is_over.load(SeqCst) == 0 {
                             let count = AtomicU32::new(0);
-                            table.lower_used(|_| _ = count.fetch_add(1, SeqCst));
+                            table.lower_used(SlotNo(9), |_| _ = count.fetch_add(1, SeqCst));
                             passed += count.into_inner();
                             sync::yield_point("between two");
                         }
@@ -496,11 +500,11 @@ mod tests {
         const EACH: usize = 3000;
         let table = table();
         let ids: Vec<u64> = std::thread::scope(|scope| {
-            let ids = |hint: u32| {
+            let ids = |hint: u16| {
                 let table = &table;
                 move || {
                     let one = |n: usize| {
-                        let (no, xid) = table.claim(hint).expect("there are enough slots");
+                        let (no, xid) = table.claim(SlotNo(hint)).expect("there are enough slots");
                         if n % 500 == 499 {
                             table.note_wait(no);
                         }

@@ -323,16 +323,28 @@ impl Txn {
         let marks = self.marks.count();
         self.set_nesting(self.nesting + 1);
         let result = catch_unwind(AssertUnwindSafe(|| f(self)));
-        self.set_nesting(self.nesting - 1);
+        self.nesting -= 1; // The slot says so when the log does: until then the top action is open.
         self.marks.truncate(marks);
-        if !matches!(result, Ok(Ok(_))) {
-            self.undo_back_to(begin)?;
+        let undone = if matches!(result, Ok(Ok(_))) { Ok(()) } else { self.undo_back_to(begin) };
+        let ended = undone.and_then(|()| self.end_nested(before, end_bytes));
+        match result {
+            Ok(done) => {
+                ended?;
+                done
+            }
+            // Whatever else went wrong has failed the environment, and every later call says so.
+            Err(panic) => resume_unwind(panic),
         }
+    }
+
+    /// The end of a nested top action, with where a rollback goes on.
+    fn end_nested(&mut self, before: Lsn, end_bytes: u64) -> Result<(), TxnError> {
         self.chain.claim_undo(&self.engine, 2 * RECORD_OVERHEAD_BYTES)?;
         let before = if planted::is_on(Bug::TopActionTakenBack) { self.chain.last_lsn } else { before };
         self.chain.append_plain(&self.engine, RecordKind::NtaEnd, &[&before.0.to_le_bytes()])?;
+        self.set_nesting(self.nesting);
         self.chain.set_undo_needed(&self.engine, self.chain.undo_needed() - end_bytes);
-        result.unwrap_or_else(|panic| resume_unwind(panic))
+        Ok(())
     }
 
     /// Runs `f` as one step: if `f` fails or panics, what it did is undone, and the transaction goes on. Hold no latch.
@@ -626,13 +638,13 @@ impl Drop for Txn {
         if self.is_prepared {
             return; // Y5
         }
-        if self.is_loser && !self.ended {
-            // Records that are undone out of their order would be undone again (B3): the next restart knows them.
-            self.engine.fail("the rollback of a transaction at a restart ended early: open again");
-            return;
-        }
         if self.engine.is_inherited() {
             return; // The parent's; its mutexes may be held by threads that are not here.
+        }
+        if self.is_loser && !self.ended {
+            // Records that are undone out of their order would be undone again (B3): the next restart knows them.
+            self.engine.fail("a rollback that nobody else can finish ended early: open again");
+            return;
         }
         if !self.ended && self.engine.thread().is_err() {
             self.engine.fail("a transaction was dropped in a thread that has no slot, and cannot be rolled back there");

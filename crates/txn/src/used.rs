@@ -10,12 +10,13 @@
 //!
 //! Modelled under loom (`loom_used.rs`, and `loom_registry.rs` for snapshots).
 
+use ledgerstone_region::SlotNo;
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
 
+use crate::state;
+
 /// A slot that is nobody's.
-pub(crate) const FREE: u32 = 0;
-/// One that is no transaction's, while the number sinks below it (U2).
-pub(crate) const LOWERING: u32 = 5;
+pub(crate) const FREE: u32 = state::FREE;
 
 /// Takes a slot that is free.
 #[inline]
@@ -46,16 +47,19 @@ pub(crate) trait Slot {
     fn let_go(&self);
 }
 
-/// The slot of a transaction, by its state.
-impl Slot for AtomicU32 {
+/// The slot of a transaction, by its state, for a thread.
+pub(crate) struct ByOwner<'s>(pub &'s AtomicU32, pub SlotNo);
+
+impl Slot for ByOwner<'_> {
     #[inline]
     fn hold(&self) -> bool {
-        take(self, if cfg!(feature = "planted-slot-not-held") { FREE } else { LOWERING })
+        let held = if cfg!(feature = "planted-slot-not-held") { FREE } else { state::word(state::LOWERING, self.1) };
+        take(self.0, held)
     }
 
     #[inline]
     fn let_go(&self) {
-        give_back(self);
+        give_back(self.0);
     }
 }
 

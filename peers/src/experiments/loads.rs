@@ -55,14 +55,15 @@ fn one(
     load: impl Fn(&dyn Peer) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let (mut sizes, mut parts) = ((0.0, 0.0), Vec::new());
-    bench.steady(|| {
+    let case = format!("{name}, records");
+    bench.steady(&case, || {
         let (peer, dir) = bench.open("load")?;
         let before = Moment::now(&[]);
         load(&*peer)?;
         peer.checkpoint()?;
         parts = peer.written()?;
         peer.close()?;
-        let mut figure = Figure::plain(format!("{name}, records"), count as f64 / before.seconds(), "1/s", true);
+        let mut figure = Figure::plain(&*case, count as f64 / before.seconds(), "1/s", true);
         let written = before.written(&[]);
         before.tell(&[], count, &mut figure);
         sizes = (written as f64 / f64::from(1 << 20), measure::disk_bytes(&dir) as f64 / f64::from(1 << 20));

@@ -2,6 +2,7 @@
 //! directories.
 
 pub mod bank;
+mod choice;
 mod commits;
 mod growth;
 mod loads;
@@ -20,6 +21,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::choice::Choice;
 use crate::measure::{self, Figure, Operation, Random};
 use crate::peer::{Durability, Entry, Kind, Peer, RECORDS, Settings};
 
@@ -36,6 +38,8 @@ pub struct Section {
     pub budget_s: f64,
     /// Peers that are left out, with why.
     pub without: &'static [(&'static str, &'static str)],
+    /// True if each case can be measured without the others.
+    pub has_single_cases: bool,
     /// Variables in the environment of each process.
     pub variables: &'static [(&'static str, &'static str)],
     /// The plot: name of its file, prefix of the cases that are its lines' points.
@@ -57,13 +61,17 @@ pub const SECTIONS: [Section; 9] = [
                 (LIBTP 5.1). The bank has 1,000,000 accounts, with 10 branches and with 100; the small one has 1,000 \
                 accounts. After each run every balance is held against the history; a run that disagrees is no run.",
         run: tpcb::run,
-        budget_s: 780.0,
+        budget_s: 870.0,
         without: &[],
+        has_single_cases: true,
         variables: &[],
         plots: &[
             ("without-sync", "without sync, 10 branches, "),
+            ("without-sync-100", "without sync, 100 branches, "),
             ("sync", "sync, 10 branches, "),
+            ("sync-100", "sync, 100 branches, "),
             ("read-only", "read-only, "),
+            ("snapshot", "read-only, at a snapshot, "),
         ],
     },
     Section {
@@ -74,6 +82,7 @@ pub const SECTIONS: [Section; 9] = [
         run: commits::run,
         budget_s: 200.0,
         without: &[],
+        has_single_cases: true,
         variables: &[],
         plots: &[("commits", "sync, ")],
     },
@@ -81,10 +90,13 @@ pub const SECTIONS: [Section; 9] = [
         name: "reads",
         title: "Point reads and scans",
         about: "1,000,000 records of 8 + 100 bytes, in the cache. A read is a transaction of its own. \"Cold\" is after \
-                the store was closed, the system was told to forget its files, and the store was opened again.",
+                the store was closed, the system was told to forget its files, and the store was opened again. A scan of \
+                all goes through the table in pieces of 20,000 records, and one by Zipf begins each piece at a key that \
+                is drawn. Both count records, and scans of 100 count scans.",
         run: reads::run,
         budget_s: 330.0,
         without: &[SERVER],
+        has_single_cases: true,
         variables: &[],
         plots: &[],
     },
@@ -96,6 +108,7 @@ pub const SECTIONS: [Section; 9] = [
         run: loads::run,
         budget_s: 260.0,
         without: &[SERVER],
+        has_single_cases: false,
         variables: &[],
         plots: &[],
     },
@@ -107,6 +120,7 @@ pub const SECTIONS: [Section; 9] = [
         run: memory::run,
         budget_s: 240.0,
         without: &[SERVER],
+        has_single_cases: false,
         variables: ONE_HEAP,
         plots: &[],
     },
@@ -118,6 +132,7 @@ pub const SECTIONS: [Section; 9] = [
         run: written::run,
         budget_s: 100.0,
         without: &[SERVER],
+        has_single_cases: false,
         variables: &[],
         plots: &[],
     },
@@ -130,6 +145,7 @@ pub const SECTIONS: [Section; 9] = [
         run: restart::run,
         budget_s: 160.0,
         without: &[SERVER],
+        has_single_cases: false,
         variables: &[],
         plots: &[],
     },
@@ -143,6 +159,7 @@ pub const SECTIONS: [Section; 9] = [
         run: ycsb::run,
         budget_s: 160.0,
         without: &[SERVER],
+        has_single_cases: true,
         variables: &[],
         plots: &[],
     },
@@ -154,6 +171,7 @@ pub const SECTIONS: [Section; 9] = [
         run: growth::run,
         budget_s: 260.0,
         without: &[SERVER],
+        has_single_cases: true,
         variables: &[],
         plots: &[("growth-reads", "reads, "), ("growth-updates", "updates, ")],
     },
@@ -176,10 +194,13 @@ pub struct Run {
     pub remarks: Vec<String>,
     /// Seconds of the whole process.
     pub seconds: f64,
+    /// All cases in their order, if some were left out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub order: Vec<String>,
 }
 
 /// How a run is done.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct How {
     /// Short.
     pub is_quick: bool,
@@ -189,6 +210,8 @@ pub struct How {
     pub handover_ns: f64,
     /// Records of the section of loads, if they are not the page's.
     pub records: Option<u64>,
+    /// Patterns of the cases to measure; none for all.
+    pub cases: Vec<String>,
 }
 
 /// One run.
@@ -201,6 +224,7 @@ pub struct Bench<'a> {
     pub is_quick: bool,
     /// Records of the section of loads, if they are not the page's.
     pub records: Option<u64>,
+    choice: Choice,
     repeats_left: Cell<u64>,
     /// What a line takes at best from one processor to another, as far as it is known.
     handover_ns: Cell<f64>,
@@ -215,11 +239,15 @@ impl Section {
     pub fn run(&self, entry: &'static Entry, dir: &Path, how: How) -> anyhow::Result<Run> {
         let began = std::time::Instant::now();
         let run = Run { peer: entry.name.to_owned(), ..Run::default() };
-        let How { is_quick, repeats, handover_ns, records } = how;
+        let How { is_quick, repeats, handover_ns, records, cases } = how;
+        anyhow::ensure!(cases.is_empty() || self.has_single_cases, "{} has no cases that can be had alone", self.name);
+        let choice = Choice::new(cases);
         let (repeats_left, handover_ns) = (Cell::new(repeats), Cell::new(handover_ns));
-        let bench = Bench { entry, dir, is_quick, records, repeats_left, handover_ns, run: RefCell::new(run) };
+        let run = RefCell::new(run);
+        let bench = Bench { entry, dir, is_quick, records, choice, repeats_left, handover_ns, run };
         (self.run)(&bench)?;
         let mut run = bench.run.into_inner();
+        run.order = bench.choice.into_order();
         run.resident_mib = measure::status_mib("self", "VmHWM");
         run.seconds = began.elapsed().as_secs_f64();
         Ok(run)
@@ -250,9 +278,11 @@ impl<'a> Bench<'a> {
         Ok((self.entry.open(Settings::roomy(&dir))?, dir))
     }
 
-    /// Keeps a figure.
+    /// Keeps a figure, if its case is asked for.
     pub fn add(&self, figure: Figure) {
-        self.run.borrow_mut().figures.push(figure);
+        if self.choice.takes(&figure.case) {
+            self.run.borrow_mut().figures.push(figure);
+        }
     }
 
     /// Keeps what was proved.
@@ -273,8 +303,11 @@ impl<'a> Bench<'a> {
         self.run.borrow_mut().remarks.push(what.into());
     }
 
-    /// Measures with `f`, again if others disturbed or the processors lay far apart (M3, M4).
-    pub fn steady(&self, mut f: impl FnMut() -> anyhow::Result<Figure>) -> anyhow::Result<()> {
+    /// Measures a case with `f` if it is asked for, again if others disturbed or the processors lay far apart (M3, M4).
+    pub fn steady(&self, case: &str, mut f: impl FnMut() -> anyhow::Result<Figure>) -> anyhow::Result<()> {
+        if !self.choice.takes(case) {
+            return Ok(());
+        }
         let mut measure = || {
             let mut figure = f()?;
             if figure.handover_ns > 0.0 {
@@ -309,7 +342,7 @@ impl<'a> Bench<'a> {
         case: &str,
         make: &'b (dyn Fn(u64) -> Operation<'b> + Sync),
     ) -> anyhow::Result<()> {
-        self.steady(|| measure::crowd(peer, durability, thread_count, self.time(), case, make))
+        self.steady(case, || measure::crowd(peer, durability, thread_count, self.time(), case, make))
     }
 }
 

@@ -44,13 +44,24 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
             bench.crowd(&*peer, Durability::None, threads_at, &case, &at_snapshot)?;
         }
     }
+    // Every scan has its whole length: it begins so far before the last record.
+    let zipf_of = |length: u64| Zipf::new(count - length, 0.99);
+    let (zipf_short, zipf_long) = (zipf_of(SHORT), zipf_of(LONG));
     let make = |thread_no| -> Operation<'_> {
         let mut random = Random::new(thread_no);
         Box::new(move |worker| scan(worker, random.below(count - SHORT), SHORT).map(|_| (1, 0)))
     };
     for threads_at in [1, 2] {
-        let case = format!("scans of 100, uniform, {}", threads(threads_at));
+        let case = format!("scans of {SHORT}, uniform, {}", threads(threads_at));
         bench.crowd(&*peer, Durability::None, threads_at, &case, &make)?;
+    }
+    let by_zipf = |thread_no| -> Operation<'_> {
+        let (mut random, zipf) = (Random::new(thread_no), &zipf_short);
+        Box::new(move |worker| scan(worker, zipf.key(&mut random), SHORT).map(|_| (1, 0)))
+    };
+    for &threads_at in bench.choose(&[2][..], &[1, 2]) {
+        let case = format!("scans of {SHORT}, Zipf 0.99, {}", threads(threads_at));
+        bench.crowd(&*peer, Durability::None, threads_at, &case, &by_zipf)?;
     }
     // The whole table, round and round, in pieces: a short case would hold a few whole scans only.
     let whole = |thread_no| -> Operation<'_> {
@@ -64,6 +75,14 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     for threads_at in [1, 2] {
         let case = format!("scan of all, by {LONG} records, {}", threads(threads_at));
         bench.crowd(&*peer, Durability::None, threads_at, &case, &whole)?;
+    }
+    let long_by_zipf = |thread_no| -> Operation<'_> {
+        let (mut random, zipf) = (Random::new(thread_no), &zipf_long);
+        Box::new(move |worker| scan(worker, zipf.key(&mut random), LONG).map(|seen| (seen, 0)))
+    };
+    for &threads_at in bench.choose(&[2][..], &[1, 2]) {
+        let case = format!("scan by {LONG} records, Zipf 0.99, {}", threads(threads_at));
+        bench.crowd(&*peer, Durability::None, threads_at, &case, &long_by_zipf)?;
     }
     peer.close()?;
 
@@ -107,7 +126,7 @@ fn cold(
     case: &str,
     work: &mut dyn FnMut(&dyn Peer) -> anyhow::Result<u64>,
 ) -> anyhow::Result<()> {
-    bench.steady(|| {
+    bench.steady(case, || {
         forget(dir)?;
         let peer = bench.entry.open(Settings::roomy(dir))?;
         let before = Moment::now(&[]);

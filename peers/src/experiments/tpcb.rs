@@ -4,25 +4,30 @@ use super::bank::Bank;
 use super::{Bench, threads};
 use crate::peer::{Durability, Kind, Peer, Settings};
 
+/// Threads of a whole run.
+const THREADS: &[u64] = &[1, 2, 4, 8, 16, 32];
+
 pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     let (peer, dir) = bench.open("bank")?;
     let many = Bank { account_count: 1_000_000, branch_count: 100 };
     let few = Bank { branch_count: 10, ..many };
     many.load(&*peer)?;
     let mut cases = Cases { bench, peer: &*peer, case: 0 };
-    cases.writes("without sync, 10 branches", few, Durability::None, &[1, 2, 8, 32])?;
-    cases.writes("without sync, 100 branches", many, Durability::None, bench.choose(&[2, 8], &[1, 2, 8, 32]))?;
+    cases.writes("without sync, 10 branches", few, Durability::None, bench.choose(&[1, 2, 8, 32], THREADS))?;
+    cases.writes("without sync, 100 branches", many, Durability::None, bench.choose(&[2, 8], THREADS))?;
     peer.checkpoint()?;
-    cases.reads("read-only", few, bench.choose(&[1, 2], &[1, 2, 8]))?;
+    cases.reads("read-only", few, bench.choose(&[1, 2], THREADS))?;
     let case = cases.case;
     peer.close()?;
     // Opened again, as its users open a store whose commits wait for the device.
     let peer = bench.entry.open(Settings { is_durable: true, ..Settings::roomy(&dir) })?;
     many.read_all(&*peer)?;
     let mut cases = Cases { bench, peer: &*peer, case };
-    cases.writes("sync, 10 branches", few, Durability::Sync, &[1, 8, 32])?;
+    cases.writes("sync, 10 branches", few, Durability::Sync, bench.choose(&[1, 8, 32], THREADS))?;
+    cases.writes("sync, 100 branches", many, Durability::Sync, bench.choose(&[8], THREADS))?;
     if bench.entry.name == "ledgerstone" {
-        cases.writes("pipelined, 10 branches", few, Durability::Pipelined, bench.choose(&[1, 32], &[1, 8, 32]))?;
+        cases.writes("pipelined, 10 branches", few, Durability::Pipelined, bench.choose(&[1, 32], THREADS))?;
+        cases.writes("pipelined, 100 branches", many, Durability::Pipelined, bench.choose(&[], THREADS))?;
     }
     let case_count = cases.case;
     let row_count = many.check(&*peer)?;
@@ -34,8 +39,8 @@ pub(super) fn run(bench: &Bench<'_>) -> anyhow::Result<()> {
     let small = Bank { account_count: 1_000, branch_count: 10 };
     small.load(&*peer)?;
     let mut cases = Cases { bench, peer: &*peer, case: 0 };
-    cases.writes("without sync, 1,000 accounts", small, Durability::None, bench.choose(&[1, 2], &[1, 2, 8, 32]))?;
-    cases.reads("read-only, 1,000 accounts", small, &[1, 2])?;
+    cases.writes("without sync, 1,000 accounts", small, Durability::None, bench.choose(&[1, 2], THREADS))?;
+    cases.reads("read-only, 1,000 accounts", small, bench.choose(&[2], &[1, 2, 4, 16]))?;
     let row_count = small.check(&*peer)?;
     bench.proved(format!("{row_count} transfers of the small bank agree with every balance"));
     peer.close()?;
@@ -54,7 +59,7 @@ impl Cases<'_> {
     fn writes(&mut self, name: &str, bank: Bank, durability: Durability, counts: &[u64]) -> anyhow::Result<()> {
         for &count in counts {
             let case = format!("{name}, {}", threads(count));
-            self.bench.steady(|| {
+            self.bench.steady(&case, || {
                 self.case += 1;
                 let no = self.case;
                 let make = move |thread_no| bank.transfers(no, thread_no);

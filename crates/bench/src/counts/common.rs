@@ -40,14 +40,8 @@ pub(super) struct Line {
 }
 
 /// Of two places that fit, the first one counts.
-pub(super) const LINES: [Line; 11] = [
-    Line { name: "log: `tail`", whose: Whose::All, visits: 1.0, places: &[("log/append.rs", &["append"])] },
-    Line {
-        name: "log: `claim_head` and `committed`",
-        whose: Whose::All,
-        visits: 0.5,
-        places: &[("log/append.rs", &[])],
-    },
+pub(super) const LINES: [Line; 10] = [
+    Line { name: "log: `tail`", whose: Whose::All, visits: 1.0, places: &[("log/own.rs", &["reserve"])] },
     Line { name: "log: what is wanted of the flusher", whose: Whose::All, visits: 1.0, places: &[("log/", &[])] },
     Line {
         name: "counter of transaction ids",
@@ -56,7 +50,7 @@ pub(super) const LINES: [Line; 11] = [
         places: &[("txn/table.rs", &["take_xid"])],
     },
     Line {
-        name: "page entry and latch",
+        name: "page entry and latch; latch of the log's sums",
         whose: Whose::Page,
         visits: 0.5,
         places: &[("buffer/", &[]), ("region/latch.rs", &[])],
@@ -129,11 +123,10 @@ mod tests {
     #[test]
     fn lines_are_known_by_who_writes_them() {
         let name = |room, file, function| line_of(&source(room, file, function)).map(|no| LINES[no].name);
-        assert_eq!(name("log", "append.rs", "append"), Some("log: `tail`"));
-        assert_eq!(name("log", "append.rs", "try_claim"), Some("log: `claim_head` and `committed`"));
+        assert_eq!(name("log", "own.rs", "reserve"), Some("log: `tail`"));
         assert_eq!(name("txn", "table.rs", "take_xid"), Some("counter of transaction ids"));
         assert_eq!(name("txn", "table.rs", "claim_of"), Some("slot of the transaction"));
-        assert_eq!(name("region", "latch.rs", "take_exclusive"), Some("page entry and latch"));
+        assert_eq!(name("region", "latch.rs", "take_exclusive"), Some("page entry and latch; latch of the log's sums"));
         assert_eq!(name("region", "try_mutex.rs", "try_lock"), Some("mutex of the transaction, counts of its handles"));
         assert_eq!(name("bench", "counts/work.rs", "bank"), None);
     }
@@ -143,7 +136,7 @@ mod tests {
         let (instructions, mut writes) = (10_000.0, [0.0; LINES.len()]);
         assert_eq!(rate(8.0, instructions, &writes), (4_000_000.0, None), "nothing in common");
         writes[0] = 5.0; // The tail: at most 2,000,000 a second.
-        writes[4] = 100.0; // Of pages that differ.
+        writes[3] = 100.0; // Of pages that differ.
         let (one, wall) = rate(1.0, instructions, &writes);
         assert_eq!((one.round(), wall), (500_000.0, None), "one processor keeps its lines");
         let (two, wall) = rate(2.0, instructions, &writes);

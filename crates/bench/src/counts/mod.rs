@@ -17,7 +17,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use beside::Beside;
 use callgrind::{Files, Part, Run};
 use sources::Sources;
@@ -138,6 +138,10 @@ pub fn run(args: &CountsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyho
     }
     let before = args.against.as_deref().map(page::read).transpose()?;
     let dir = Workdir::new(&args.place)?;
+    for name in work::ENVIRONMENTS {
+        let path = dir.path().join(name);
+        ensure!(!path.exists(), "{} exists: --keep wants a directory of its own", path.display());
+    }
     work::prepare(dir.path(), args.records, progress)?;
     progress("count", 0, 1);
     let (counts, profiles) = counted(args, dir.path())?;

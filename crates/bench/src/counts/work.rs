@@ -85,6 +85,8 @@ pub(super) const ROWS: [Row; 27] = [
         put_alone(env, count, all, Durability::Sync, b'#')
     }),
     row("put existing, inside one", 2_000, Place::Records, puts),
+    // Before the deletes, whose pages are given back behind them: it counts the pages that there are.
+    row("insert that splits its leaf", 500, Place::Records, inserts_that_split),
     row("delete, inside one", 2_000, Place::Records, deletes),
     row("insert in key order, one transaction", 20_000, Place::Records, |env, count, _| {
         inserts(env, count, "in order", |no, _| no)
@@ -92,7 +94,6 @@ pub(super) const ROWS: [Row; 27] = [
     row("insert in random order, one transaction", 20_000, Place::Records, |env, count, _| {
         inserts(env, count, "at random", |_, random| random.below(u64::MAX))
     }),
-    row("insert that splits its leaf", 500, Place::Records, inserts_that_split),
     row("insert, table with an index", 2_000, Place::Records, insert_indexed),
     row("get by an index", 2_000, Place::Records, get_by_index),
     row("sorted load, a record", 50_000, Place::Records, load),
@@ -108,6 +109,9 @@ pub(super) const ROWS: [Row; 27] = [
     row("TPC-B, read-only", 2_000, Place::Bank, |env, count, all| bank(env, count, all, true)),
 ];
 
+/// The directories of the environments.
+pub(super) const ENVIRONMENTS: [&str; 2] = ["records", "bank"];
+
 /// Makes the environments that the rows run in.
 pub(super) fn prepare(dir: &Path, records: u64, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow::Result<()> {
     let env = Environment::options().cache_bytes(CACHE_BYTES).open(dir.join("records"))?;
@@ -121,6 +125,7 @@ pub(super) fn prepare(dir: &Path, records: u64, progress: &mut dyn FnMut(&str, u
 
 /// Runs all rows; to be called under callgrind.
 pub(super) fn run(dir: &Path, records: u64) -> anyhow::Result<()> {
+    are_prepared(dir, records)?;
     for (name, cache_bytes, places) in [
         ("records", CACHE_BYTES, Place::Records),
         ("records", CACHE_BYTES, Place::FreeFrames),
@@ -146,6 +151,24 @@ pub(super) fn run(dir: &Path, records: u64) -> anyhow::Result<()> {
             (row.how)(&env, row.count, records)?;
         }
         env.close()?;
+    }
+    Ok(())
+}
+
+/// Rows draw their keys below `records`, and make tables that must not be there yet. An environment of fewer records,
+/// or one that was counted before, would fail in the midst of them.
+fn are_prepared(dir: &Path, records: u64) -> anyhow::Result<()> {
+    for (name, table, made) in [("records", TABLE, Some("deleted 10")), ("bank", "accounts", None)] {
+        let path = dir.join(name);
+        let env = Environment::options().create(false).open(&path)?;
+        let (last, tables) = env.transact(|txn| Ok((txn.bytes(table)?.last()?, txn.table_names()?)))?;
+        let last = last.and_then(|(key, _)| Some(u64::from_be_bytes(key.try_into().ok()?)));
+        let count = last.map_or(0, |last| last + 1);
+        env.close()?;
+        let path = path.display();
+        anyhow::ensure!(count == records, "{path} was made for {count} records, not for {records}: make it again");
+        let is_used = tables.iter().any(|table| Some(table.as_str()) == made);
+        anyhow::ensure!(!is_used, "{path} was counted before, which has changed it: make it again");
     }
     Ok(())
 }
@@ -472,4 +495,22 @@ fn expect(is_so: bool, what: impl FnOnce() -> String) -> Result<(), Error> {
 
 fn found(is_there: bool) -> Result<(), Error> {
     if is_there { Ok(()) } else { Err(Error::Corrupt { what: "a record that was put in is not there".into() }) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn environments_of_another_size_are_refused_and_so_are_used_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        prepare(dir.path(), 1_000, &mut |_, _, _| ()).unwrap();
+        for records in [20_000, 500] {
+            let refused = run(dir.path(), records).unwrap_err().to_string();
+            assert!(refused.contains(&format!("was made for 1000 records, not for {records}")), "{refused}");
+        }
+        run(dir.path(), 1_000).unwrap();
+        let refused = run(dir.path(), 1_000).unwrap_err().to_string();
+        assert!(refused.contains("was counted before"), "{refused}");
+    }
 }

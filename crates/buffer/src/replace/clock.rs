@@ -4,8 +4,8 @@
 
 use super::{Marks, Replacement};
 use crate::frame_no::FrameNo;
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed};
 use ledgerstone_region::{Handle, Region, RegionError};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// See the module.
 pub struct Clock {

@@ -5,6 +5,8 @@
 mod basics;
 mod behind;
 mod crash;
+#[cfg(all(feature = "deaths", not(miri)))]
+mod deaths;
 mod faults;
 mod pressure;
 mod readers;
@@ -38,6 +40,8 @@ struct FakeLog {
     durable: AtomicU64,
     flushes: AtomicU64,
     has_failed: AtomicBool,
+    /// Raised before a record is appended: a step at which a simulated process may die.
+    appends: ledgerstone_region::atomic::AtomicU64,
 }
 
 const RECORD_BYTES: u64 = 64;
@@ -50,10 +54,12 @@ impl FakeLog {
             durable: AtomicU64::new(4096),
             flushes: AtomicU64::new(0),
             has_failed: AtomicBool::new(false),
+            appends: Default::default(),
         }
     }
 
     fn append(&self, page: PageId, value: u64) -> Lsn {
+        self.appends.fetch_add(1, Relaxed);
         let mut records = self.records.lock();
         let lsn = Lsn(self.tail.fetch_add(RECORD_BYTES, SeqCst));
         records.push(Record { lsn, page, value });

@@ -72,6 +72,7 @@ fn a_cache_whose_frames_are_all_held_says_so_in_time() {
         for id in 0..17 {
             fixture.write(PageId(id), id).unwrap();
         }
+        fixture.cache.write_back_all().unwrap();
         let held: Vec<_> = (0..16).map(|id| fixture.cache.shared(PageId(id)).unwrap()).collect();
         let began = sync::now_ns();
         assert!(matches!(fixture.cache.optimistic(PageId(16)), Err(BufferError::CacheFull { frames: 16, .. })));

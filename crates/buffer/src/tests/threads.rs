@@ -98,7 +98,7 @@ fn pages_are_put_in_order_whatever_becomes_of_them_meanwhile() {
             for _ in 0..2_000_000 {
                 let (_, frame) = frames[random.below(40) as usize];
                 let word = &cache.pool.frames.descriptor(frame).rec_lsn;
-                let lsn = dirt::oldest_change(word, &AtomicU64::new(0)).unwrap();
+                let lsn = dirt::oldest_change(word, &ledgerstone_region::atomic::AtomicU64::new(0)).unwrap();
                 word.store(dirt::of_change(lsn, random.below(2) == 0), SeqCst);
             }
         });

@@ -38,10 +38,11 @@ impl From<SortError> for Error {
 
 impl From<RegionError> for Error {
     fn from(error: RegionError) -> Error {
-        if error == RegionError::Forked {
-            return Error::Forked;
+        match error {
+            RegionError::Forked => Error::Forked,
+            RegionError::NoThreadSlot { count } => Error::TooManyThreads(count),
+            error => Error::Memory(error.to_string()),
         }
-        Error::Memory(error.to_string())
     }
 }
 
@@ -82,7 +83,7 @@ impl From<LogError> for Error {
             LogError::Stopped => Error::Cancelled,
             LogError::Recycled { lsn, oldest } => Error::LogGone { lsn, oldest },
             LogError::Setting { name, .. } => Error::Setting { name: name.into(), what: error.to_string() },
-            LogError::Region(_) => Error::Memory(error.to_string()),
+            LogError::Region(error) => error.into(),
             LogError::ClaimTooLarge { .. } => {
                 Error::Setting { name: "log_buffer_bytes".into(), what: error.to_string() }
             }

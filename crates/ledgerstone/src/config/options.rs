@@ -7,7 +7,7 @@ use std::sync::Arc;
 #[cfg(feature = "media")]
 use ledgerstone_disk::Disk;
 use ledgerstone_lock::{LockConfig, LockManager};
-use ledgerstone_region::Region;
+use ledgerstone_region::{Region, SlotTable};
 
 use super::{Config, Effective, RecoveryProgress};
 use crate::Error;
@@ -17,7 +17,7 @@ use crate::keeper::{KeptLog, LogKeeper, MakeKeeper};
 use crate::typed::{Key, Value};
 
 /// Makes the lock manager when the environment is opened.
-type Make = dyn Fn(&Region, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync;
+type Make = dyn Fn(&Region, &Arc<SlotTable>, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync;
 
 /// A program's own lock manager.
 #[derive(Clone)]
@@ -128,12 +128,12 @@ impl Options {
     }
 
     /// Runs with a lock manager of your own. `make` is called when the environment is opened. The region has room for
-    /// what `LockTable` would take with this configuration. [`LockManager`] says what it has to promise. Isolation is
-    /// as good as what it grants.
+    /// what `LockTable` would take with this configuration, and its threads have their slots in the table.
+    /// [`LockManager`] says what it has to promise. Isolation is as good as what it grants.
     #[must_use]
     pub fn own_lock_manager(
         mut self,
-        make: impl Fn(&Region, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync + 'static,
+        make: impl Fn(&Region, &Arc<SlotTable>, LockConfig) -> Result<Arc<dyn LockManager>, Error> + Send + Sync + 'static,
     ) -> Self {
         self.own_locking = Some(OwnLocking(Arc::new(make)));
         self

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use ledgerstone_lock::{Apart, LockConfig, LockManager, LockTable, NoLocks};
-use ledgerstone_region::Region;
+use ledgerstone_region::{Region, SlotTable};
 
 use crate::Error;
 use crate::catalog::TO_FREE_TABLE;
@@ -26,18 +26,19 @@ pub(crate) fn config(effective: &Effective, owner_count: u32, lock_count_max: u3
 /// Makes the lock manager that the settings or the program ask for.
 pub(crate) fn make(
     region: &Region,
+    slots: &Arc<SlotTable>,
     locking: Locking,
     config: LockConfig,
     own: Option<&OwnLocking>,
 ) -> Result<Arc<dyn LockManager>, Error> {
     let locks = match (own, locking) {
-        (Some(own), _) => (own.0)(region, config)?,
-        (None, Locking::Hierarchical | Locking::Pages) => Arc::new(LockTable::create(region, config)?),
+        (Some(own), _) => (own.0)(region, slots, config)?,
+        (None, Locking::Hierarchical | Locking::Pages) => Arc::new(LockTable::create(region, slots, config)?),
         (None, Locking::None) => Arc::new(NoLocks::create(region, config.owners)?),
     };
     if locks.isolates() {
         return Ok(locks);
     }
     // The housekeeper beside a program's transactions is not the program's to keep apart.
-    Ok(Arc::new(Apart::new(TO_FREE_TABLE, LockTable::create(region, config)?, locks)))
+    Ok(Arc::new(Apart::new(TO_FREE_TABLE, LockTable::create(region, slots, config)?, locks)))
 }

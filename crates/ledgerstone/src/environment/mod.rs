@@ -12,17 +12,21 @@ mod locking;
 mod media;
 pub(crate) mod open;
 pub(crate) mod rebuild;
+#[cfg(feature = "deaths")]
+mod repair;
 mod rolling_back;
 mod stat;
 mod transact;
 mod verify;
+#[cfg(feature = "deaths")]
+mod view;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 
 use ledgerstone_disk::Disk;
 use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
+use ledgerstone_region::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use ledgerstone_region::{PerSlot, Share, SlotNo, sync};
 
 pub use compact::{CompactPhase, CompactProgress, CompactReport};
@@ -149,7 +153,7 @@ impl Environment {
         let env = Arc::new(open::open(options, disk)?);
         let mut threads = Vec::new();
         if options.has_background_threads {
-            env.engine.log.start_flusher();
+            env.engine.log.start_flusher()?;
             env.engine.cache.start_writer();
             open::allow_readers(&env.engine.cache, &env.effective);
             // First: what it keeps from others is theirs as soon as it has ended.
@@ -264,6 +268,7 @@ impl Environment {
     ///
     /// # Errors
     /// [`Error::Failed`] if the log cannot be written. Reopening tells which commits were kept.
+    /// [`Error::TooManyThreads`].
     pub fn sync(&self) -> Result<(), Error> {
         let engine = &self.inner.handles.env.engine;
         engine.check()?;

@@ -1,9 +1,9 @@
 //! How the background threads are told what to do.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use std::task::Wake;
 
+use ledgerstone_region::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use ledgerstone_region::{Handle, Region, RegionError, sync};
 
 /// How often the housekeeper wakes without a ring, while there is something to do.
@@ -35,6 +35,12 @@ pub(crate) struct Bell {
 impl Bell {
     pub(crate) fn create(region: &Region) -> Result<Bell, RegionError> {
         Ok(Bell { word: region.handle_slice(region.alloc::<AtomicU32>(2, 8)?)? })
+    }
+
+    /// The same bell, as another simulated process has it.
+    #[cfg(feature = "deaths")]
+    pub(crate) fn attach(&self, view: &Region) -> Result<Bell, RegionError> {
+        Ok(Bell { word: view.same_slice(&self.word)? })
     }
 
     fn ring(&self, bits: u32) {

@@ -25,6 +25,9 @@ pub(crate) struct Handles {
     closing: Mutex<Option<sync::ThreadMark>>,
     /// Of the close: `NOT_YET`, or how it has ended.
     ended: AtomicU32,
+    /// Others use the region. So nothing ends there that is not this process's own.
+    #[cfg(feature = "deaths")]
+    is_view: bool,
 }
 
 /// A close has not ended yet.
@@ -37,7 +40,41 @@ const NOT_IN_ORDER: u32 = 2;
 impl Handles {
     pub(crate) fn of(env: Arc<Inner>, threads: Vec<sync::JoinHandle<()>>) -> Handles {
         let own = threads.iter().map(sync::JoinHandle::mark).collect();
-        Handles { env, threads: Mutex::new(threads), own, closing: Mutex::new(None), ended: AtomicU32::new(NOT_YET) }
+        Handles {
+            env,
+            threads: Mutex::new(threads),
+            own,
+            closing: Mutex::new(None),
+            ended: AtomicU32::new(NOT_YET),
+            #[cfg(feature = "deaths")]
+            is_view: false,
+        }
+    }
+
+    /// Of a process that shares the region with others.
+    #[cfg(feature = "deaths")]
+    pub(crate) fn of_view(env: Arc<Inner>) -> Handles {
+        let mut handles = Handles::of(env, Vec::new());
+        handles.is_view = true;
+        handles
+    }
+
+    /// Ends what the process has of its own.
+    #[cfg(feature = "deaths")]
+    fn leave(&self) {
+        self.env.is_closed.store(true, Relaxed);
+        self.env.engine.clear_undos();
+    }
+
+    /// Ends the background threads. The environment stays open without them.
+    #[cfg(feature = "deaths")]
+    pub(crate) fn end_background(&self) {
+        self.env.bell.stop();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        threads.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+        self.env.engine.cache.stop_readers();
+        self.env.engine.cache.stop_writer();
+        self.env.engine.log.stop_flusher();
     }
 
     /// True in a thread whose end a close waits for, and inside of a close. Code of the program's runs there: wakers,
@@ -71,6 +108,11 @@ impl Handles {
 
     /// Closes, or waits for the end of the close that another thread has begun.
     pub(crate) fn shut_down(&self) -> Result<(), Error> {
+        #[cfg(feature = "deaths")]
+        if self.is_view {
+            self.leave();
+            return Ok(());
+        }
         self.env.engine.end_begins(|_| true);
         if self.env.is_closed.swap(true, Relaxed) {
             return self.wait_until_ended();
@@ -158,6 +200,11 @@ impl Drop for Ending<'_> {
 
 impl Drop for Handles {
     fn drop(&mut self) {
+        #[cfg(feature = "deaths")]
+        if self.is_view {
+            self.leave();
+            return;
+        }
         if self.env.engine.is_inherited() {
             // Everything below is kept for good: the threads are not here, and what the files are believed to hold is
             // the parent's. The parent's lock is not ours since the fork (`held.rs` of the disk).

@@ -1,12 +1,12 @@
 //! The losers of a restart that are rolled back while the environment is in use, and how far that is.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_disk::quoted;
 use ledgerstone_log::Watch;
 use ledgerstone_page::{Lsn, TableId, Xid};
 use ledgerstone_recovery::Adopted;
-use ledgerstone_region::{Mutex, NumberSet, sync};
+use ledgerstone_region::{Mutex, NumberSet, atomic::AtomicU32, sync};
 use ledgerstone_txn::TxnError;
 
 use super::Inner;

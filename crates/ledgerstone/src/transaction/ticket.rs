@@ -84,6 +84,7 @@ impl Ticket {
     ///
     /// # Errors
     /// [`Error::Failed`] if the log could not be written: the commit may or may not be found after reopening.
+    /// [`Error::TooManyThreads`]: nothing has changed, and another thread can wait.
     pub fn wait(&self) -> Result<(), Error> {
         let Some(engine) = self.awaited() else { return Ok(()) };
         engine.check_process()?;

@@ -72,9 +72,9 @@ pub const MEDIA: &[(&str, Media)] = &[
     }),
     ("Options::own_lock_manager", |stage, hook| {
         let hook = hook.clone();
-        let make = move |region: &_, config| {
+        let make = move |region: &_, slots: &_, config| {
             hook.call();
-            Ok(Arc::new(LockTable::create(region, config)?) as Arc<dyn LockManager>)
+            Ok(Arc::new(LockTable::create(region, slots, config)?) as Arc<dyn LockManager>)
         };
         options().own_lock_manager(make).open(stage.at("second"))?.close()?;
         Ok("opened".to_string())

@@ -9,6 +9,7 @@ use ledgerstone_region::{Random, sync};
 
 use super::{in_the_background, key, make, patient};
 use crate::check::{assert_consistent, assert_nobody_waits_in_vain};
+use crate::flags::Flag;
 use crate::queue::{PASSED_HELD_MAX, PASSES_MAX};
 use crate::{
     Conflict, LockConfig, LockError, LockManager, LockName, LockStats, LockTable, Mode, OwnerNo, Wait, wait_word,
@@ -145,7 +146,7 @@ fn a_sleeper_with_a_few_locks_is_passed() {
     assert_eq!(locks.stats().passes, 1);
     // What it still holds is its own, and a wait for it closes a cycle, which is found.
     assert_eq!(locks.held(B, key(8)), Some(Mode::X));
-    locks.header().waiting.fetch_add(1, SeqCst);
+    locks.raise(Flag::Sleeps, B);
     assert!(matches!(locks.lock(C, key(8), Mode::X, patient()), Err(LockError::Deadlock { .. })));
     assert_nobody_waits_in_vain(&locks);
     locks.unlock_all(C, None);
@@ -194,7 +195,7 @@ fn a_sleeper_is_not_passed_where_it_would_stand_behind_those_whom_others_hold_up
     queue_asleep(&locks, A, 1, Mode::X);
     queue_asleep(&locks, C, 2, Mode::X);
     assert_eq!(locks.lock(D, key(1), Mode::S, Wait::Try), Err(LockError::WouldBlock));
-    locks.header().waiting.fetch_add(3, SeqCst);
+    [A, B, C].into_iter().for_each(|owner| locks.raise(Flag::Sleeps, owner));
     assert_eq!((locks.stats().passes, locks.detect()), (0, 0), "a deadlock that nobody looks for");
     // Without the reader, all that the older one waits for is the sleeper.
     locks.unlock_all(C, None);

@@ -1,6 +1,8 @@
 //! Promises of the lock table, one rule each; the random and the concurrent ones are in the files beside.
 
 mod crowd;
+#[cfg(all(feature = "deaths", not(miri)))]
+mod deaths;
 mod escalating;
 mod single;
 mod stress;
@@ -9,7 +11,7 @@ mod waiting;
 use std::sync::Arc;
 
 use ledgerstone_page::{TableId, Xid};
-use ledgerstone_region::{Region, sync};
+use ledgerstone_region::{Region, SlotTable, sync};
 
 use crate::{LockConfig, LockManager, LockName, LockTable, OwnerNo, Wait};
 
@@ -28,8 +30,9 @@ fn table_name(n: u64) -> LockName {
 
 /// A table in a region of its own, with owners 0.. begun as transactions 100...
 fn make(config: LockConfig) -> Arc<LockTable> {
-    let region = Region::anonymous(config.region_bytes()).expect("address space");
-    let table = LockTable::create(&region, config).expect("region_bytes is enough");
+    let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("address space");
+    let slots = Arc::new(SlotTable::create(&region, 64).expect("address space"));
+    let table = LockTable::create(&region, &slots, config).expect("region_bytes is enough");
     for owner in 0..config.owners {
         table.begin(OwnerNo(owner), Xid(100 + u64::from(owner)));
         table.avoid_deadlocks(OwnerNo(owner));

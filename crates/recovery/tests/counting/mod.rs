@@ -192,6 +192,17 @@ impl LogicalUndo for SubtractWhereTheSignSays {
 
 pub type Result<T, E = RecoveryError> = std::result::Result<T, E>;
 
+/// All of these operations.
+pub fn registry() -> Registry {
+    let mut ops = Registry::new();
+    ops.register(Box::new(FormatCounters)).unwrap();
+    ops.register(Box::new(Add)).unwrap();
+    ops.register(Box::new(AddSomewhere)).unwrap();
+    ops.register(Box::new(AddByPage)).unwrap();
+    ops.register(Box::new(AddUnlessRefused)).unwrap();
+    ops
+}
+
 fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Arc<Engine>> {
     let kit = EngineKit {
         page_bytes: PAGE_BYTES,
@@ -202,12 +213,7 @@ fn build(disk: &Arc<dyn Disk>, found: &Analysis, next: Option<u64>) -> Result<Ar
         open: Open::CREATE.direct(),
         ..EngineKit::new(ENV)
     };
-    let mut ops = Registry::new();
-    ops.register(Box::new(FormatCounters)).unwrap();
-    ops.register(Box::new(Add)).unwrap();
-    ops.register(Box::new(AddSomewhere)).unwrap();
-    ops.register(Box::new(AddByPage)).unwrap();
-    ops.register(Box::new(AddUnlessRefused)).unwrap();
+    let mut ops = registry();
     ledgerstone_space::register(&mut ops).unwrap();
     let engine = kit.engine::<RecoveryError>(disk, &kit.data(disk)?, ops, |log| LogConfig {
         end: found.end,

@@ -6,7 +6,7 @@
 //! them.
 
 use super::futex;
-use crate::atomic::{
+use std::sync::atomic::{
     AtomicU32,
     Ordering::{Acquire, Release},
 };
@@ -69,7 +69,7 @@ impl Carrier {
             if self.has_baton.swap(0, Acquire) == 1 {
                 return true;
             }
-            if !futex::wait(&self.has_baton, 0, timeout_ns) {
+            if !futex::wait_at(self.has_baton.as_ptr(), 0, timeout_ns) {
                 return false;
             }
         }
@@ -78,7 +78,7 @@ impl Carrier {
     /// Lets this carrier run.
     pub(super) fn give_baton(&self) {
         self.has_baton.store(1, Release); // Pairs with the Acquire in `wait_for_baton`.
-        futex::wake(&self.has_baton, 1);
+        futex::wake_at(self.has_baton.as_ptr(), 1);
     }
 }
 

@@ -3,8 +3,9 @@
 //! The futexes are private to the process, which saves the kernel a look-up; sharing the region among processes drops
 //! that flag, here.
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::atomic::{AtomicU32, AtomicU64};
 use std::sync::OnceLock;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Rounds of spinning: 1, 2, 4, ... pauses up to 32 a round, some 10 us in all. Waking a sleeper on another processor
 /// costs three times as much.
@@ -37,7 +38,7 @@ fn low_half(word: &AtomicU64) -> *mut u32 {
     if cfg!(target_endian = "big") { halves.wrapping_add(1) } else { halves }
 }
 
-fn wait_at(word: *mut u32, expected: u32, timeout_ns: Option<u64>) -> bool {
+pub(super) fn wait_at(word: *mut u32, expected: u32, timeout_ns: Option<u64>) -> bool {
     let timeout = timeout_ns.map(to_timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the kernel reads the word atomically and writes nothing; the word and the time-out outlive the call.
@@ -46,7 +47,7 @@ fn wait_at(word: *mut u32, expected: u32, timeout_ns: Option<u64>) -> bool {
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
-fn wake_at(word: *mut u32, count: u32) {
+pub(super) fn wake_at(word: *mut u32, count: u32) {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the kernel uses the address as a name and touches nothing.
     unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count) };
@@ -82,7 +83,7 @@ pub(super) fn spin(round: u32) -> bool {
 /// Yields, unless that was dear a moment ago. Where others compute, the kernel gives them the rest of the slice, some
 /// milliseconds, and whoever sleeps instead is woken before them.
 fn yield_if_cheap() -> bool {
-    static NOT_BEFORE_NS: AtomicU64 = AtomicU64::new(0);
+    static NOT_BEFORE_NS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
     let began_ns = clock_ns(libc::CLOCK_MONOTONIC);
     if began_ns < NOT_BEFORE_NS.load(Relaxed) {
         return false;

@@ -14,19 +14,27 @@
 #[cfg(not(loom))]
 mod carrier;
 #[cfg(not(loom))]
+pub mod deaths;
+#[cfg(not(loom))]
 mod futex;
 #[cfg(loom)]
 mod modelled;
+#[cfg(not(loom))]
+mod processes;
 #[cfg(not(loom))]
 mod scheduler;
 #[cfg(not(loom))]
 mod thread;
 
+#[cfg(all(not(loom), feature = "deaths"))]
+pub(crate) use deaths::step;
 #[cfg(loom)]
 pub use modelled::{
     ends_a_run, futex_wait, futex_wait_low, futex_wake, futex_wake_low, is_simulated, now_ns, sleep_ns, spin,
     yield_point,
 };
+#[cfg(all(not(loom), feature = "deaths"))]
+pub(crate) use processes::{add_view, remove_view};
 #[cfg(not(loom))]
 pub use real_or_simulated::*;
 #[cfg(not(loom))]
@@ -36,7 +44,7 @@ pub use thread::{JoinHandle, Panicked, ThreadMark, spawn, try_spawn};
 
 #[cfg(not(loom))]
 mod real_or_simulated {
-    use super::{futex, scheduler};
+    use super::{futex, processes::FutexKey, scheduler};
     use crate::atomic::{AtomicU32, AtomicU64};
 
     /// A length of time in nanoseconds, as this module's calls take it. A longer one becomes the largest number.
@@ -86,7 +94,7 @@ mod real_or_simulated {
         match scheduler::current() {
             Some(member) => {
                 let is_expected = || word.load(std::sync::atomic::Ordering::SeqCst) == expected;
-                member.futex_wait(word.as_ptr() as usize, is_expected, timeout_ns)
+                member.futex_wait(FutexKey::of(word.as_ptr() as usize), is_expected, timeout_ns)
             }
             None => futex::wait(word, expected, timeout_ns),
         }
@@ -96,7 +104,7 @@ mod real_or_simulated {
     #[track_caller]
     pub fn futex_wake(word: &AtomicU32, count: u32) {
         match scheduler::current() {
-            Some(member) => member.futex_wake(word.as_ptr() as usize, count),
+            Some(member) => member.futex_wake(FutexKey::of(word.as_ptr() as usize), count),
             None => futex::wake(word, count),
         }
     }
@@ -107,7 +115,7 @@ mod real_or_simulated {
         match scheduler::current() {
             Some(member) => {
                 let is_expected = || word.load(std::sync::atomic::Ordering::SeqCst) as u32 == expected_low;
-                member.futex_wait(word.as_ptr() as usize, is_expected, timeout_ns)
+                member.futex_wait(FutexKey::of(word.as_ptr() as usize), is_expected, timeout_ns)
             }
             None => futex::wait_low(word, expected_low, timeout_ns),
         }
@@ -117,7 +125,7 @@ mod real_or_simulated {
     #[track_caller]
     pub fn futex_wake_low(word: &AtomicU64, count: u32) {
         match scheduler::current() {
-            Some(member) => member.futex_wake(word.as_ptr() as usize, count),
+            Some(member) => member.futex_wake(FutexKey::of(word.as_ptr() as usize), count),
             None => futex::wake_low(word, count),
         }
     }

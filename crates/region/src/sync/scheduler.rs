@@ -30,10 +30,17 @@
 //! ended; so it does with the root's own panic, before anything else. A panic is told rather than `Stuck` if both
 //! happened.
 //!
+//! **Processes.** Every thread belongs to a simulated process: the root to number 0, others to that of who started them
+//! (`deaths.rs`). A process that dies does so between two steps of whichever of its threads runs, and its other
+//! threads wherever they wait. None of them runs any more, and nothing unwinds, until all that live have ended. Then
+//! the dead are released as the threads of a stuck run are, and what their destructors write is seen by nobody.
+//! A stopped process gets the baton back when its time is over.
+//!
 //! How often a thread loses the baton at a mere yield point differs from seed to seed: always, one in 4, in 16, in 64.
 //! So long undisturbed stretches occur as well as wild interleavings. One wait in 128 wakes for no reason (Y1).
 
 use super::carrier::{Carrier, Job, lock};
+use super::processes::{Doom, FutexKey, Process};
 use super::thread::Panicked;
 use std::cell::Cell;
 use std::fmt;
@@ -96,7 +103,9 @@ impl Scheduler {
         let run = Arc::new(Run { state: Mutex::new(State::new(seed, steps_max)) });
         let outer_claims = crate::slot::replace_claims(crate::slot::Claims::none());
         let outcome = {
-            let member = Member { run: run.clone(), no: ROOT, carrier: lock(&run.state).threads[0].carrier.clone() };
+            let carrier = lock(&run.state).threads[0].carrier.clone();
+            let doom = lock(&run.state).processes[0].doom.clone();
+            let member = Member { run: run.clone(), no: ROOT, process: 0, carrier, doom };
             let _entered = Entered::new(&member);
             let mut outcome = catch_unwind(AssertUnwindSafe(root));
             member.wait_for_all();
@@ -193,6 +202,8 @@ pub enum Waits {
     Join(u32),
     /// The root has returned and waits for the others.
     AllEnded,
+    /// For nothing any more: its process has died.
+    Dead,
     /// It has ended.
     Ended,
 }
@@ -216,14 +227,14 @@ impl std::error::Error for Stuck {}
 
 /// One run.
 pub(super) struct Run {
-    state: Mutex<State>,
+    pub(super) state: Mutex<State>,
 }
 
-struct State {
+pub(super) struct State {
     seed: u64,
-    random: Random,
+    pub(super) random: Random,
     switch_one_in: u64,
-    now_ns: u64,
+    pub(super) now_ns: u64,
     steps: u64,
     steps_max: u64,
     threads: Vec<Thread>,
@@ -236,13 +247,23 @@ struct State {
     /// Set when the run is stuck, and why.
     ending: Option<Stuck>,
     panics: ByNumber<u32, Panicked>,
+    pub(super) processes: Vec<Process>,
+    /// Threads of processes that have died, and that have not been released.
+    dead: u32,
+    /// Whether a process may be stopped.
+    pub(super) has_stops: bool,
 }
 
 struct Thread {
     name: String,
+    process: u32,
+    /// Its process has died.
+    is_dead: bool,
+    /// It died at a step of its own, where it may hold mutexes of its process.
+    died_at_step: bool,
     carrier: Arc<Carrier>,
     waits: Waits,
-    address: usize,
+    key: FutexKey,
     deadline_ns: Option<u64>,
     has_timed_out: bool,
     at: &'static Location<'static>,
@@ -281,9 +302,11 @@ pub(super) fn current() -> Option<&'static Member> {
 
 /// A simulated thread, as it knows itself.
 pub(super) struct Member {
-    run: Arc<Run>,
+    pub(super) run: Arc<Run>,
     no: u32,
+    pub(super) process: u32,
     carrier: Arc<Carrier>,
+    pub(super) doom: Arc<Doom>,
 }
 
 /// While this lives, this thread is `member`.
@@ -314,7 +337,7 @@ impl Member {
     }
 
     #[track_caller]
-    pub(super) fn futex_wait(&self, address: usize, is_expected: impl Fn() -> bool, timeout_ns: Option<u64>) -> bool {
+    pub(super) fn futex_wait(&self, key: FutexKey, is_expected: impl Fn() -> bool, timeout_ns: Option<u64>) -> bool {
         let at = Location::caller();
         let (mut state, released) = self.release_if_ending(lock(&self.run.state), timeout_ns.is_some());
         if let Some(outcome) = released {
@@ -328,22 +351,22 @@ impl Member {
         }
         let deadline_ns = timeout_ns.map(|ns| state.now_ns.saturating_add(ns));
         state.waiting.push(self.no);
-        self.block(state, Waits::Futex, address, deadline_ns, at)
+        self.block(state, Waits::Futex, key, deadline_ns, at)
     }
 
     #[track_caller]
-    pub(super) fn futex_wake(&self, address: usize, count: u32) {
+    pub(super) fn futex_wake(&self, key: FutexKey, count: u32) {
         let mut state = lock(&self.run.state);
         for _ in 0..count {
             let threads = &state.threads;
-            let sleepers = state.waiting.iter().filter(|no| threads[**no as usize].address == address).count() as u64;
+            let sleepers = state.waiting.iter().filter(|no| threads[**no as usize].key == key).count() as u64;
             if sleepers == 0 {
                 break;
             }
             let chosen = state.random.below(sleepers) as usize;
             let threads = &state.threads;
-            let of_address = |no: &&u32| threads[**no as usize].address == address;
-            if let Some(no) = state.waiting.iter().filter(of_address).nth(chosen).copied() {
+            let of_key = |no: &&u32| threads[**no as usize].key == key;
+            if let Some(no) = state.waiting.iter().filter(of_key).nth(chosen).copied() {
                 state.make_runnable(no, false);
             }
         }
@@ -383,7 +406,7 @@ impl Member {
             return self.hand_over(state, Hand::Spin, Location::caller());
         }
         let deadline_ns = state.now_ns.saturating_add(ns.max(1));
-        self.block(state, Waits::Sleep, 0, Some(deadline_ns), Location::caller());
+        self.block(state, Waits::Sleep, FutexKey::NONE, Some(deadline_ns), Location::caller());
     }
 
     /// True if this is thread `no` of `run`.
@@ -401,30 +424,36 @@ impl Member {
     pub(super) fn join(&self, no: u32) {
         loop {
             let state = lock(&self.run.state);
-            if state.threads[no as usize].waits == Waits::Ended {
+            if matches!(state.threads[no as usize].waits, Waits::Ended | Waits::Dead) {
                 return self.hand_over(state, Hand::Yield, Location::caller());
             }
             let (state, released) = self.release_if_ending(state, false);
             if released.is_some() {
                 self.hand_over(state, Hand::Spin, Location::caller());
             } else {
-                self.block(state, Waits::Join(no), 0, None, Location::caller());
+                self.block(state, Waits::Join(no), FutexKey::NONE, None, Location::caller());
             }
         }
     }
 
-    /// Starts a thread whose life is `body`.
+    /// Starts a thread in `process` whose life is `body`.
     #[track_caller]
-    pub(super) fn spawn(&self, name: &str, body: Box<dyn FnOnce() -> Result<(), Panicked> + Send>) -> (Arc<Run>, u32) {
+    pub(super) fn spawn(
+        &self,
+        process: u32,
+        name: &str,
+        body: Box<dyn FnOnce() -> Result<(), Panicked> + Send>,
+    ) -> (Arc<Run>, u32) {
         let at = Location::caller();
         let mut state = lock(&self.run.state);
         let no = state.threads.len() as u32;
         let run = self.run.clone();
+        let doom = state.process(process).doom.clone();
         let carrier = Carrier::take(move |carrier| {
-            let member = Member { run, no, carrier: carrier.clone() };
+            let member = Member { run, no, process, carrier: carrier.clone(), doom };
             Box::new(move || live(member, body)) as Job
         });
-        state.threads.push(Thread::new(name, carrier, at));
+        state.threads.push(Thread::new(name, process, carrier, at));
         state.runnable.push(no);
         state.live += 1;
         self.hand_over(state, Hand::Yield, at);
@@ -434,11 +463,12 @@ impl Member {
     /// The root's last wait. Never released: the others end, if need be by being released.
     fn wait_for_all(&self) {
         loop {
-            let state = lock(&self.run.state);
+            let mut state = lock(&self.run.state);
             if state.live == 1 {
                 return;
             }
-            self.block(state, Waits::AllEnded, 0, None, Location::caller());
+            state.release_the_dead(true);
+            self.block(state, Waits::AllEnded, FutexKey::NONE, None, Location::caller());
         }
     }
 
@@ -447,13 +477,13 @@ impl Member {
         &self,
         mut state: MutexGuard<'_, State>,
         waits: Waits,
-        address: usize,
+        key: FutexKey,
         deadline_ns: Option<u64>,
         at: &'static Location<'static>,
     ) -> bool {
         let thread = &mut state.threads[self.no as usize];
         thread.waits = waits;
-        thread.address = address;
+        thread.key = key;
         thread.deadline_ns = deadline_ns;
         thread.has_timed_out = false;
         if let Some(deadline_ns) = deadline_ns {
@@ -471,20 +501,49 @@ impl Member {
         released.unwrap_or(!has_timed_out)
     }
 
-    /// If the run is ending, unwinds; or, if this thread unwinds already, says how its wait shall come back.
+    /// The process dies now, and this thread, which is of it, with it.
+    #[cold]
+    pub(super) fn die(&self) {
+        let mut state = lock(&self.run.state);
+        state.threads[self.no as usize].died_at_step = true;
+        state.kill(self.process);
+        self.hand_over(state, Hand::Block, Location::caller());
+    }
+
+    /// The process stops where this thread, which is of it, lets go of the baton.
+    #[cfg(feature = "deaths")]
+    pub(super) fn stop_at_next_decision(&self, ns: u64) {
+        let mut state = lock(&self.run.state);
+        let until_ns = state.now_ns.saturating_add(ns);
+        state.process(self.process).stopped_until_ns = until_ns;
+        state.has_stops = true;
+    }
+
+    /// Others run, after the state of processes has changed.
+    #[track_caller]
+    pub(super) fn let_others_run(&self, state: MutexGuard<'_, State>) {
+        self.hand_over(state, Hand::Yield, Location::caller());
+    }
+
+    /// If the run is ending, or this thread's process has died and is being released, unwinds; or, if this thread
+    /// unwinds already, says how its wait shall come back.
     fn release_if_ending<'a>(
         &self,
         mut state: MutexGuard<'a, State>,
         has_timeout: bool,
     ) -> (MutexGuard<'a, State>, Option<bool>) {
-        let Some(stuck) = &state.ending else { return (state, None) };
+        if state.ending.is_none() && !state.threads[self.no as usize].is_dead {
+            return (state, None);
+        }
         if !std::thread::panicking() {
             drop(state);
             // Not a panic to be shown: the run's result tells it all.
             resume_unwind(Box::new(Released));
         }
         if state.threads[self.no as usize].releases >= RELEASES_MAX {
-            if self.no == ROOT {
+            if self.no == ROOT
+                && let Some(stuck) = &state.ending
+            {
                 eprintln!("the root waits in a destructor that cannot end\n{stuck}");
                 std::process::abort();
             }
@@ -515,6 +574,10 @@ impl Member {
         carrier.give_baton();
         if !has_ended {
             self.wait_for_baton();
+            // Released from its death: wherever it was, it goes no further.
+            if self.doom.has_struck() && !std::thread::panicking() {
+                resume_unwind(Box::new(Released));
+            }
         }
     }
 
@@ -549,8 +612,17 @@ impl Member {
 fn live(member: Member, body: Box<dyn FnOnce() -> Result<(), Panicked> + Send>) {
     let entered = Entered::new(&member);
     // `body` catches what its closure throws; this is for what the destructors of its captures throw.
+    // A thread whose process died before it ran at all does not begin to.
+    let is_released = member.doom.has_struck();
+    let body = || {
+        if is_released {
+            return Ok(());
+        }
+        body()
+    };
     let outcome = catch_unwind(AssertUnwindSafe(body));
-    crate::slot::give_back_claims();
+    // Its slots are given back by steps, at which it may die still.
+    let outcome = catch_unwind(crate::slot::give_back_claims).and(outcome);
     drop(entered);
     let mut state = lock(&member.run.state);
     let panicked = match outcome {
@@ -577,12 +649,15 @@ impl Run {
 }
 
 impl Thread {
-    fn new(name: &str, carrier: Arc<Carrier>, at: &'static Location<'static>) -> Self {
+    fn new(name: &str, process: u32, carrier: Arc<Carrier>, at: &'static Location<'static>) -> Self {
         Thread {
             name: name.to_string(),
+            process,
+            is_dead: false,
+            died_at_step: false,
             carrier,
             waits: Waits::Runnable,
-            address: 0,
+            key: FutexKey::NONE,
             deadline_ns: None,
             has_timed_out: false,
             at,
@@ -601,13 +676,16 @@ impl State {
             now_ns: 1_000_000_000,
             steps: 0,
             steps_max,
-            threads: vec![Thread::new("root", Carrier::of_root(), Location::caller())],
+            threads: vec![Thread::new("root", 0, Carrier::of_root(), Location::caller())],
             runnable: vec![ROOT],
             waiting: Vec::new(),
             deadlines: NumberSet::new(),
             live: 1,
             ending: None,
             panics: ByNumber::new(),
+            processes: vec![Process::default()],
+            dead: 0,
+            has_stops: false,
         };
         state.switch_one_in = [1, 4, 16, 64][state.random.below(4) as usize];
         state
@@ -638,6 +716,99 @@ impl State {
         if self.live == 1 && self.threads[ROOT as usize].waits == Waits::AllEnded {
             self.make_runnable(ROOT, false);
         }
+        self.release_the_dead(self.threads[ROOT as usize].waits == Waits::AllEnded);
+    }
+
+    /// Once all that live have ended, lets the dead unwind: nobody sees it. Those that died at a step go first, and let
+    /// go of the mutexes that others want on their way.
+    fn release_the_dead(&mut self, root_waits: bool) {
+        let is_over = self.live == self.dead + 1 && root_waits;
+        if self.dead == 0 || !(is_over || self.ending.is_some()) {
+            return;
+        }
+        let are_first = |thread: &Thread| thread.waits == Waits::Dead && thread.died_at_step;
+        let has_first = self.threads.iter().any(are_first);
+        for no in 0..self.threads.len() {
+            let thread = &self.threads[no];
+            if thread.waits == Waits::Dead && (thread.died_at_step || !has_first) {
+                self.dead -= 1;
+                self.make_runnable(no as u32, false);
+            }
+        }
+    }
+
+    /// The process of that number; there are as many as were asked for.
+    pub(super) fn process(&mut self, no: u32) -> &mut Process {
+        let count = self.processes.len().max(no as usize + 1);
+        self.processes.resize_with(count, Process::default);
+        &mut self.processes[no as usize]
+    }
+
+    /// All threads of a process stay where they are.
+    pub(super) fn kill(&mut self, process: u32) {
+        assert!(process != 0, "the root's process does not die");
+        // Some are known at once, most after a time.
+        let after_ns = self.random.below(2) * self.random.below(2_000_000);
+        let known_ns = self.now_ns + after_ns;
+        if !self.process(process).die(known_ns) {
+            return;
+        }
+        for no in 0..self.threads.len() as u32 {
+            let thread = &mut self.threads[no as usize];
+            if thread.process != process || thread.waits == Waits::Ended {
+                continue;
+            }
+            thread.is_dead = true;
+            if let Some(deadline_ns) = thread.deadline_ns.take() {
+                self.deadlines.remove((deadline_ns, no));
+            }
+            thread.waits = Waits::Dead;
+            self.waiting.retain(|waiting| *waiting != no);
+            self.runnable.retain(|runnable| *runnable != no);
+            self.dead += 1;
+            for waiter in 0..self.threads.len() as u32 {
+                if self.threads[waiter as usize].waits == Waits::Join(no) {
+                    self.make_runnable(waiter, false);
+                }
+            }
+        }
+        self.release_the_dead(self.threads[ROOT as usize].waits == Waits::AllEnded);
+    }
+
+    /// Whether no stop keeps the thread from running. Stops that are over are forgotten.
+    fn may_run(&self, no: u32) -> bool {
+        self.processes[self.threads[no as usize].process as usize].stopped_until_ns <= self.now_ns
+    }
+
+    /// As the end of [`State::choose`], where some process may be stopped.
+    fn choose_among_the_going(&mut self, me: u32, hand: Hand) -> Option<u32> {
+        loop {
+            let going: Vec<u32> = self.runnable.iter().copied().filter(|no| self.may_run(*no)).collect();
+            let others = going.iter().copied().filter(|no| *no != me || hand != Hand::Spin);
+            let candidates: Vec<u32> = if going.len() > 1 { others.collect() } else { going };
+            if hand == Hand::Yield && candidates.contains(&me) && self.random.below(self.switch_one_in) != 0 {
+                return Some(me);
+            }
+            if let Some(chosen) = (candidates.len() as u64).checked_sub(1).map(|last| self.random.below(last + 1)) {
+                self.has_stops = self.processes.iter().any(|process| process.stopped_until_ns > self.now_ns);
+                return Some(candidates[chosen as usize]);
+            }
+            let ends = self.runnable.iter().map(|no| self.threads[*no as usize].process);
+            let first_end = ends.map(|process| self.processes[process as usize].stopped_until_ns).min()?;
+            let next = self.deadlines.first().map_or(first_end, |(deadline_ns, _)| deadline_ns.min(first_end));
+            self.now_ns = self.now_ns.max(next);
+            self.wake_the_late();
+        }
+    }
+
+    /// Lets those run whose deadline has come.
+    fn wake_the_late(&mut self) {
+        while let Some((deadline_ns, no)) = self.deadlines.first() {
+            if deadline_ns > self.now_ns {
+                break;
+            }
+            self.make_runnable(no, true);
+        }
     }
 
     /// Who runs next, after `me` has let go; `None` if nobody is left.
@@ -656,6 +827,9 @@ impl State {
         }
         if self.runnable.is_empty() {
             self.begin_ending(WhyStuck::AllBlocked);
+        }
+        if self.has_stops {
+            return self.choose_among_the_going(me, hand);
         }
         match (self.runnable.len() as u64, hand) {
             (0, _) => None,
@@ -701,5 +875,6 @@ impl State {
                 self.make_runnable(no as u32, false);
             }
         }
+        self.release_the_dead(self.threads[ROOT as usize].waits == Waits::AllEnded);
     }
 }

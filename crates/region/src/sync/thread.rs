@@ -1,7 +1,7 @@
 //! Threads: the system's, or simulated ones when a simulated thread starts them.
 
 use super::carrier::lock;
-use super::scheduler::{self, Run};
+use super::scheduler::{self, Member, Run};
 use std::any::Any;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -84,11 +84,23 @@ pub fn try_spawn<T: Send + 'static>(
     name: &str,
     f: impl FnOnce() -> T + Send + 'static,
 ) -> std::io::Result<JoinHandle<T>> {
-    let name = name.to_string();
     let Some(member) = scheduler::current() else {
+        let name = name.to_string();
         let handle = std::thread::Builder::new().name(name.clone()).spawn(f)?;
         return Ok(JoinHandle(Thread::Real { name, handle }));
     };
+    Ok(spawn_simulated(member, member.process, name, f))
+}
+
+/// Starts a simulated thread in `process`.
+#[track_caller]
+pub(super) fn spawn_simulated<T: Send + 'static>(
+    member: &Member,
+    process: u32,
+    name: &str,
+    f: impl FnOnce() -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let name = name.to_string();
     let result = Arc::new(Mutex::new(None));
     let for_thread = result.clone();
     let thread_name = name.clone();
@@ -103,8 +115,8 @@ pub fn try_spawn<T: Send + 'static>(
             }
         })
     };
-    let (run, no) = member.spawn(&name, Box::new(body));
-    Ok(JoinHandle(Thread::Simulated { run, no, name, result }))
+    let (run, no) = member.spawn(process, &name, Box::new(body));
+    JoinHandle(Thread::Simulated { run, no, name, result })
 }
 
 impl<T> JoinHandle<T> {
@@ -179,8 +191,9 @@ impl Panicked {
         Panicked { thread, message: "released: the run was stuck".to_string(), payload: Box::new(scheduler::Released) }
     }
 
-    /// Whether the thread did not fail itself, but was released from a run that was stuck.
-    pub(super) fn is_released(&self) -> bool {
+    /// Whether the thread did not fail itself: its process has died, or the run was stuck.
+    #[must_use]
+    pub fn is_released(&self) -> bool {
         self.payload.is::<scheduler::Released>()
     }
 

@@ -4,8 +4,8 @@
 //! Y1. No call panics, whatever the offset: what lies past the end reads as zero or is cut off. An optimistic reader
 //!     sees offsets that never were.
 
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed};
 use std::cmp::Ordering;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use ledgerstone_region::Words;
 

@@ -13,15 +13,17 @@
 //!     are neighbours on a leaf, so a reader of a whole leaf looks at a few buckets ([`VersionStore::images_near`]).
 //! H4. A reader looks at no commit that was kept before its snapshot was taken (K3 in `kept.rs`).
 
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use std::sync::atomic::{AtomicU64, fence};
+use std::convert::Infallible;
+
+use ledgerstone_region::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use ledgerstone_region::atomic::{AtomicU64, fence};
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId};
-use ledgerstone_region::sync;
+use ledgerstone_region::{SlotNo, sync};
 
 use super::VersionStore;
-use super::bucket::Bucket;
+use super::bucket::{Bucket, Latched};
 use super::chunk::{CHUNK_WORDS, Chunks};
 use super::entry::{Before, ENTRY_WORDS, Entry, Image, NO_RECORD, Name, word_of};
 use super::kept::Kept;
@@ -60,13 +62,13 @@ enum Walk {
 
 /// The writer of an open entry.
 #[inline]
-fn writer_of(entry: &Entry<'_, Chunks>) -> u32 {
+pub(super) fn writer_of(entry: &Entry<'_, Chunks>) -> u32 {
     (entry.owner() >> 32) as u32
 }
 
 impl VersionStore {
     #[inline]
-    fn bucket(&self, hash: u32) -> &Bucket {
+    pub(super) fn bucket(&self, hash: u32) -> &Bucket {
         &self.buckets[hash as usize & (self.buckets.len() - 1)]
     }
 
@@ -182,7 +184,7 @@ impl VersionStore {
             }
             sync::yield_point("version chain changed");
         }
-        let latched = bucket.latch();
+        let latched = bucket.latch(self.threads.current());
         let found = look(&|| true);
         fence(Acquire); // T2 of `tail.rs`, as in `is_still`.
         latched.unlatch_unchanged();
@@ -292,38 +294,53 @@ impl VersionStore {
         let write = |next| self.write_entry(name, before, at, writer, next);
         if times == Times::First {
             let bucket = self.bucket(name.hash as u32);
-            let latched = bucket.latch();
+            let latched = bucket.latch(self.threads.current());
             write(bucket.open.load(Relaxed) as u32);
             bucket.open.store(u64::from(at), Release);
             latched.unlatch();
             return true;
         }
-        self.hang(name.hash as u32, at, writer, |entry: &Entry<'_, Chunks>| entry.is_of(name), write)
+        let bucket = self.bucket(name.hash as u32);
+        let latched = bucket.latch(self.threads.current());
+        self.hang(bucket, latched, at, writer, |entry: &Entry<'_, Chunks>| entry.is_of(name), write)
     }
 
     /// The same with a staged entry, which is written already. Says where its writer's next one begins.
-    pub(super) fn link(&self, at: u32, writer: u32) -> u32 {
+    pub(super) fn link(&self, at: u32, writer: u32, me: SlotNo) -> u32 {
+        match self.link_under(at, writer, |bucket| Ok::<_, Infallible>(bucket.latch(me))) {
+            Ok(next) => next,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The same for whoever latches in a way of its own.
+    pub(super) fn link_under<'s, E>(
+        &'s self,
+        at: u32,
+        writer: u32,
+        latch: impl FnOnce(&'s Bucket) -> Result<Latched<'s>, E>,
+    ) -> Result<u32, E> {
         let entry = Entry::read(&self.chunks, at);
         if writer_of(&entry) == 0 {
+            let bucket = self.bucket(entry.hash());
             let is_same = |other: &Entry<'_, Chunks>| other.is_alike(&entry);
-            self.hang(entry.hash(), at, writer, is_same, |next| {
+            self.hang(bucket, latch(bucket)?, at, writer, is_same, |next| {
                 self.chunks.set(at, u64::from(next));
                 self.chunks.set(at + 1, u64::from(writer) << 32);
             });
         }
-        self.after_entry(&entry)
+        Ok(self.after_entry(&entry))
     }
 
     fn hang(
         &self,
-        hash: u32,
+        bucket: &Bucket,
+        latched: Latched<'_>,
         at: u32,
         writer: u32,
         is_same: impl Fn(&Entry<'_, Chunks>) -> bool,
         write: impl FnOnce(u32),
     ) -> bool {
-        let bucket = self.bucket(hash);
-        let latched = bucket.latch();
         let first = bucket.open.load(Relaxed) as u32;
         let mut look_at = first;
         while look_at != 0 {
@@ -371,16 +388,16 @@ impl VersionStore {
 
     /// Takes an open entry out of its bucket; with the LSN of its writer's commit it is kept there. Says where its
     /// writer's next one begins.
-    pub(super) fn unlink(&self, at: u32, keep: Option<Lsn>) -> u32 {
+    pub(super) fn unlink(&self, at: u32, keep: Option<Lsn>, me: SlotNo) -> u32 {
         let entry = Entry::read(&self.chunks, at);
         if writer_of(&entry) == 0 {
             return self.after_entry(&entry); // Z3
         }
         let position = keep.and_then(|lsn| self.make_place(&entry, lsn));
         let bucket = self.bucket(entry.hash());
-        let latched = bucket.latch();
+        let latched = bucket.latch(me);
         if let (Some(lsn), Some(position)) = (keep, position) {
-            self.kept.write(position, bucket.kept.load(Relaxed), lsn, &entry);
+            self.write_kept(position, bucket.kept.load(Relaxed), lsn, &entry);
             bucket.kept.store(position, Release);
         }
         let instead = Entry::read(&self.chunks, at).link();
@@ -404,7 +421,7 @@ impl VersionStore {
     }
 
     /// Where the next entry of its writer begins.
-    fn after_entry(&self, entry: &Entry<'_, Chunks>) -> u32 {
+    pub(super) fn after_entry(&self, entry: &Entry<'_, Chunks>) -> u32 {
         self.entry_place(self.chunks.after(self.chunks.end_of(entry.at, entry.words())))
     }
 

@@ -14,10 +14,12 @@
 //!     bound has met all that are above.
 //! K2. Before an image is written over, the floor rises above its commit if a snapshot may need it (V4), and then the
 //!     tail above it: so readers find out (`tail.rs`).
+//!     The head rises when an image there is whole, and then its chain is told. So what stands between tail and head is
+//!     whole at every moment, and a death under the latch leaves nothing to be mended but the latch.
 //! K3. A snapshot takes its position, the head, before its LSN: the commits of what is kept below were in the log by
 //!     then, and are seen.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Handle, Region, RegionError};
@@ -43,6 +45,12 @@ impl Kept {
         Ok(Kept { words: region.handle_slice(region.alloc(1 << words.ilog2(), 64)?)? })
     }
 
+    /// As [`VersionStore::attach`].
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub(super) fn attach(&self, view: &Region) -> Result<Kept, RegionError> {
+        Ok(Kept { words: view.same_slice(&self.words)? })
+    }
+
     pub(super) fn bytes(&self) -> u64 {
         self.len() * 8
     }
@@ -64,7 +72,7 @@ impl Kept {
     }
 
     /// Writes an image of a commit at a position with room for it.
-    pub(super) fn write(&self, position: u64, older: u64, lsn: Lsn, image: &Entry<'_, Chunks>) {
+    fn write(&self, position: u64, older: u64, lsn: Lsn, image: &Entry<'_, Chunks>) {
         let [record, lens] = image.identity();
         let words = [older, lsn.0, record, lens].into_iter().chain(image.body());
         for (to, word) in (position..).zip(words) {
@@ -133,8 +141,13 @@ impl VersionStore {
             tail::pass(&state.tail, tail_now);
         }
         tail::fence_before_writing(); // K2
-        state.head.store(position + words, SeqCst);
         Some(position)
+    }
+
+    /// Writes an image of a commit where it has its place, which nobody else gets from then on.
+    pub(super) fn write_kept(&self, position: u64, older: u64, lsn: Lsn, image: &Entry<'_, Chunks>) {
+        self.kept.write(position, older, lsn, image);
+        self.state.head.store(position + u64::from(image.words()), SeqCst);
     }
 
     /// Images of commits up to this one will go: the floor rises above it if a snapshot may ask for them.
@@ -153,5 +166,15 @@ impl VersionStore {
     /// Bytes that are kept from `position` on.
     pub(super) fn kept_bytes_from(&self, position: u64) -> u64 {
         self.kept_head().saturating_sub(position.max(self.state.tail.load(SeqCst))) * 8
+    }
+
+    /// Asserts that images stand one behind the other from the tail to the head.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub(super) fn check_kept(&self) {
+        let (mut at, head) = (self.state.tail.load(SeqCst), self.kept_head());
+        while at < head {
+            at += u64::from(Entry::read(&self.kept, at).words());
+        }
+        assert_eq!(at, head, "images of commits");
     }
 }

@@ -5,6 +5,7 @@
 //! The orders that the engine has from elsewhere (the page's latch, the stamp before the locks go) are plain here: the
 //! reader looks at the stamp as V2 says.
 
+use ledgerstone_region::SlotNo;
 use ledgerstone_region::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Release, Ordering::SeqCst, fence,
 };
@@ -12,8 +13,8 @@ use loom::sync::Arc;
 use loom::thread;
 
 use super::registry::{
-    NO_HORIZON, SnapshotSlot, close, is_none_open, lowest, lowest_position, oldest, order_close, take_snapshot,
-    take_with_bound,
+    ByThread, NO_HORIZON, SnapshotSlot, close, is_none_open, lowest, lowest_position, oldest, order_close,
+    take_snapshot, take_with_bound,
 };
 use crate::used::lower_below;
 
@@ -66,7 +67,7 @@ impl World {
 
     fn lower(&self) {
         if self.slots_used.load(SeqCst) == 1 {
-            lower_below(&self.slots_used, 0, &self.slot, || (), || ());
+            lower_below(&self.slots_used, 0, &ByThread(&self.slot, SlotNo(0)), || (), || ());
         }
     }
 

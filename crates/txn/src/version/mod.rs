@@ -14,6 +14,7 @@
 //! | `registry.rs` | which snapshots are open, and how old the oldest is |
 //! | `view.rs` | a snapshot: opened, asked, closed |
 //! | `reclaim.rs` | what no snapshot needs any more |
+//! | `repair.rs` | what survivors do after a death |
 //!
 //! A *snapshot* is an LSN S and sees the commits whose records begin below S. A record's state at S is what the page
 //! says, taken back by every writer that S does not see: the before-image of the oldest such writer.
@@ -50,20 +51,26 @@
 mod bucket;
 mod chain;
 mod chunk;
+#[cfg(all(feature = "deaths", not(miri)))]
+mod deaths;
 mod entry;
 mod kept;
+mod planted;
 mod reclaim;
 mod registry;
+mod repair;
 mod spilled;
 mod staged;
 mod tail;
 #[cfg(test)]
 mod tests;
+#[cfg(all(test, feature = "deaths", not(miri)))]
+mod tests_deaths;
 mod view;
 mod writer;
 
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
 
 use ledgerstone_log::Log;
 use ledgerstone_page::Lsn;
@@ -110,8 +117,10 @@ shared! {
         head: AtomicU64,
         /// No snapshot is older; behind the truth.
         known_oldest: AtomicU64,
+        /// Guards which slots of spilled writers are in use (L7 in `spilled.rs`).
+        spilled_latch: Latch,
         /// Room to a cache line.
-        spare: [AtomicU64; 5],
+        spare: [AtomicU64; 4],
     } size 128
 }
 
@@ -126,6 +135,9 @@ pub struct VersionStore {
     snapshots: Handle<[SnapshotSlot]>,
     writers: Handle<[WriterSlot]>,
     spilled: Handle<[SpilledSlot]>,
+    /// What repairs leave out.
+    #[cfg(all(test, feature = "deaths"))]
+    forgotten: Option<planted::Part>,
 }
 
 /// Figures of the version store.
@@ -174,6 +186,34 @@ impl VersionStore {
             snapshots: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
             spilled: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
             writers: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
+            #[cfg(all(test, feature = "deaths"))]
+            forgotten: None,
+        }))
+    }
+
+    /// The store as a thread of another simulated process finds it, in its view of the region.
+    ///
+    /// # Errors
+    /// [`RegionError::NotThere`]: it is another region's.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub fn attach(
+        &self,
+        view: &Region,
+        log: &Arc<Log>,
+        threads: &Arc<SlotTable>,
+    ) -> Result<Arc<VersionStore>, RegionError> {
+        Ok(Arc::new(VersionStore {
+            log: Arc::clone(log),
+            threads: Arc::clone(threads),
+            chunks: self.chunks.attach(view)?,
+            kept: self.kept.attach(view)?,
+            buckets: view.same_slice(&self.buckets)?,
+            state: view.same(&self.state)?,
+            snapshots: view.same_slice(&self.snapshots)?,
+            spilled: view.same_slice(&self.spilled)?,
+            writers: view.same_slice(&self.writers)?,
+            #[cfg(test)]
+            forgotten: self.forgotten,
         }))
     }
 

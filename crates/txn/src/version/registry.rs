@@ -35,10 +35,17 @@
 //!     The position stays: it was the head before the slot was taken again, and so before S. That is all that K3 in
 //!     `kept.rs` asks of a position. The head itself is looked at before the slots, and before their number. So it was
 //!     the head before the S of every snapshot that this look does not find.
+//! Q6. Every slot says whose it is, also between two stores of a thread that dies there. In the usual case a thread
+//!     takes the slot of its own number: a slot without a name is that thread's. Another slot is first held under the
+//!     thread's number, then named, and then the bound is published. It is held again while the name goes.
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
+#[cfg(not(loom))]
+use ledgerstone_region::atomic::Ordering::Acquire;
 use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
+
+use ledgerstone_region::SlotNo;
 
 use crate::used;
 
@@ -46,11 +53,11 @@ use crate::used;
 ledgerstone_region::shared! {
     /// One open snapshot.
     pub(crate) struct SnapshotSlot {
-        /// 0: nobody's. [`LOWERING`]: nobody's either, and held. Else a bound or the snapshot itself, an LSN.
+        /// 0: nobody's. [`HELD`] and above: no snapshot, and held. Else a bound or the snapshot itself, an LSN.
         pub lsn: AtomicU64,
         /// Whose.
         pub xid: AtomicU64,
-        /// Slot number of the thread that opened it.
+        /// Slot number of the thread that opened it, + 1; 0: of the thread with this slot's own number (Q6).
         pub thread: AtomicU64,
         /// When, on the clock of `region::sync`.
         pub opened_ns: AtomicU64,
@@ -74,19 +81,27 @@ pub(crate) struct SnapshotSlot {
 /// In place of a horizon: above every LSN.
 pub(super) const NO_HORIZON: u64 = u64::MAX;
 
-/// In place of an LSN: nobody's snapshot, while the number of slots in use sinks below the slot (U2). Above every LSN.
-const LOWERING: u64 = u64::MAX;
+/// In place of an LSN, with a thread's slot number: no snapshot, and held by that thread. Above every LSN.
+pub(super) const HELD: u64 = 1 << 63;
 
-impl used::Slot for SnapshotSlot {
+/// A slot that a thread holds while the number of slots in use sinks below it (U2).
+pub(super) struct ByThread<'s>(pub &'s SnapshotSlot, pub SlotNo);
+
+impl used::Slot for ByThread<'_> {
     #[inline]
     fn hold(&self) -> bool {
-        take(self, if cfg!(feature = "planted-snapshot-not-held") { 0 } else { LOWERING })
+        take(self.0, if cfg!(feature = "planted-snapshot-not-held") { 0 } else { held_by(self.1) })
     }
 
     #[inline]
     fn let_go(&self) {
-        self.lsn.store(0, Release);
+        self.0.lsn.store(0, Release);
     }
+}
+
+#[inline]
+fn held_by(thread: SlotNo) -> u64 {
+    HELD | u64::from(thread.0)
 }
 
 impl SnapshotSlot {
@@ -94,13 +109,44 @@ impl SnapshotSlot {
     #[inline]
     pub(super) fn open_lsn(&self) -> Option<u64> {
         let lsn = self.lsn.load(SeqCst);
-        (lsn != 0 && lsn != LOWERING).then_some(lsn)
+        (lsn != 0 && lsn < HELD).then_some(lsn)
+    }
+}
+
+#[cfg(not(loom))]
+impl SnapshotSlot {
+    /// True if who takes it next may have it soon, or at once.
+    pub(super) fn may_be_had(&self) -> bool {
+        matches!(self.lsn.load(SeqCst), 0 | HELD..)
     }
 
-    /// True if who takes it next may have it soon, or at once.
-    #[cfg(not(loom))]
-    pub(super) fn may_be_had(&self) -> bool {
-        matches!(self.lsn.load(SeqCst), 0 | LOWERING)
+    /// Takes it for a thread of another number (Q6), with `bound` as [`take_with_bound`].
+    pub(super) fn take_by_name(&self, no: u64, slots_used: &AtomicU64, bound: u64, thread: SlotNo) -> bool {
+        let is_ours = take(self, held_by(thread));
+        if is_ours {
+            self.thread.store(u64::from(thread.0) + 1, Relaxed); // Published by the next.
+            self.lsn.store(bound, SeqCst);
+            used::count(slots_used, no);
+        }
+        is_ours
+    }
+
+    /// Closes the snapshot here, whose slot has a thread's name (Q6).
+    pub(super) fn close_by_name(&self, thread: SlotNo) {
+        self.horizon.store(0, Release);
+        self.lsn.store(held_by(thread), Release);
+        self.thread.store(0, Release);
+        self.lsn.store(0, Release);
+    }
+
+    /// The thread that has slot `no`, which this is, or holds it.
+    pub(super) fn thread(&self, no: u64) -> Option<SlotNo> {
+        match self.lsn.load(Acquire) {
+            0 => None,
+            held @ HELD.. => Some(SlotNo(held as u16)),
+            // Its holder's, or of the number (Q6).
+            _ => Some(SlotNo(self.thread.load(Relaxed).checked_sub(1).unwrap_or(no) as u16)),
+        }
     }
 }
 

@@ -25,8 +25,12 @@
 //!     over.
 //! L6. A writer that was rolled back has no bit any more, so nobody asks for it again. It stands here until the
 //!     snapshots have closed that were open then, for its log only: a reader may be on its way through that.
+//! L7. Slots are taken and given back under a latch, and the number of those in use changes with them. Whoever takes it
+//!     over from the dead frees what was being filled, and counts again.
 
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst};
+use ledgerstone_region::atomic::{
+    AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
+};
 
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, PageId, Xid};
@@ -96,21 +100,46 @@ impl VersionStore {
     #[cold]
     pub(super) fn spill(&self, xid: Xid, first_lsn: Lsn, trees: u64) -> u32 {
         loop {
-            let free = |slot: &&SpilledSlot| {
-                slot.status.load(Relaxed) == 0 && slot.status.compare_exchange(0, FILLING, Acquire, Relaxed).is_ok()
-            };
-            if let Some(no) = self.spilled.iter().position(|slot| free(&slot)) {
+            self.latch_spilled();
+            let free = self.spilled.iter().position(|slot| slot.status.load(Acquire) == 0);
+            if let Some(no) = free {
                 let slot = &self.spilled[no];
+                slot.status.store(FILLING, Relaxed); // L7
                 slot.xid.store(xid.0, Relaxed); // Published by the status.
                 slot.first_lsn.store(first_lsn.0, Relaxed);
                 slot.trees.store(trees, Relaxed);
                 slot.status.store(OPEN, Release);
                 self.state.spilled_count.fetch_add(1, SeqCst); // L1: the page changes after it.
+            }
+            self.state.spilled_latch.unlatch_exclusive();
+            if let Some(no) = free {
                 return no as u32 + 1;
             }
             // There are more slots than transactions: some are of commits.
             self.drop_oldest_spilled();
         }
+    }
+
+    fn latch_spilled(&self) {
+        while self.state.spilled_latch.exclusive(self.threads.current()).is_err() {}
+    }
+
+    /// Makes whole what the latch guards, which was taken over from the dead (L7).
+    pub(super) fn mend_spilled(&self) {
+        for slot in self.spilled.iter().filter(|slot| slot.status.load(Acquire) == FILLING) {
+            slot.status.store(0, Release);
+        }
+        let count = self.spilled.iter().filter(|slot| slot.status.load(Acquire) != 0).count();
+        self.state.spilled_count.store(count as u64, SeqCst);
+    }
+
+    /// The name of a transaction that is spilled and has not ended.
+    pub(super) fn spilled_name(&self, xid: Xid) -> Option<u32> {
+        let is_its = |slot: &SpilledSlot| {
+            let status = slot.status.load(Acquire); // Pairs with the Release of the thread that filled it.
+            matches!(status & STATE_BITS, OPEN | COMMITTING) && slot.xid.load(Relaxed) == xid.0
+        };
+        self.spilled.iter().position(is_its).map(|no| no as u32 + 1)
     }
 
     /// One that was rolled back goes, or the oldest commit, at the cost of the snapshots that do not see it.
@@ -129,9 +158,11 @@ impl VersionStore {
     }
 
     fn free_spilled(&self, slot: &SpilledSlot, status: u64) {
+        self.latch_spilled();
         if slot.status.compare_exchange(status, 0, SeqCst, Relaxed).is_ok() {
             self.state.spilled_count.fetch_sub(1, SeqCst);
         }
+        self.state.spilled_latch.unlatch_exclusive();
     }
 
     /// The word that says what became of a spilled writer.
@@ -249,5 +280,11 @@ impl VersionStore {
     /// How many stand here.
     pub(super) fn spilled_count(&self) -> u64 {
         self.state.spilled_count.load(Relaxed) // A figure.
+    }
+
+    /// How many slots are in use.
+    #[cfg(all(feature = "deaths", not(miri)))]
+    pub(super) fn spilled_in_use(&self) -> usize {
+        self.spilled.iter().filter(|slot| slot.status.load(SeqCst) != 0).count()
     }
 }

@@ -6,7 +6,7 @@
 //! ```text
 //! staged word of a transaction slot: 0                nothing is staged here
 //!                                    chunk << 32      a writer's images stand in this chunk, in no chain
-//!                                    chunk << 32 | 1  somebody is putting them into the chains; then 0
+//!                                    chunk << 32 | n  the thread of slot n - 1 is putting them into the chains; then 0
 //! ```
 //! Z1. A thread that opens a snapshot takes S. Before it reads any page, it puts the images that it finds staged into
 //!     the chains. A writer reserves the record of an update. Before it changes the page, it looks whether a snapshot
@@ -20,8 +20,10 @@
 //! Z4. A writer that fills its chunk goes on as others do.
 //! Z5. So does one whose images a snapshot has put into the chains, even if that is closed again: the next one finds
 //!     nothing staged. If the look at its slot finds it closed, the writer has acquired what it did.
+//! Z6. A writer's line names its thread and its first chunk, which says the rest. So whoever mends after its death
+//!     finds all that it had.
 
-use std::sync::atomic::{
+use ledgerstone_region::atomic::{
     AtomicU64, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
 
@@ -29,6 +31,7 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::{shared, sync};
 
 use super::VersionStore;
+use super::bucket;
 use super::chunk::CHUNK_WORDS;
 use super::entry::{Before, Name, entry_words};
 use super::writer::Writer;
@@ -38,15 +41,20 @@ shared! {
     pub(crate) struct WriterSlot {
         /// See the file's beginning.
         pub(super) staged: AtomicU64,
-        /// A chunk that the slot's last writer has left for the next one; 0 none. Taken by a swap, by a transaction
-        /// that needs one; left by the owner of the slot.
+        /// A chunk that the slot's last writer has left for the next one; 0 none. Left by the owner of the slot. With
+        /// another writer's slot number + 1 in the upper half: that one is taking it away.
         pub(super) left: AtomicU64,
+        /// The first chunk of the slot's writer; 0 none. Stored by the owner only.
+        pub(super) first: AtomicU64,
+        /// The thread that has the slot, or had it last: its number + 1; with a mark while it is mended (`repair.rs`).
+        pub(super) thread: AtomicU64,
         /// Room to a cache line.
-        pub(super) spare: [AtomicU64; 6],
+        spare: [AtomicU64; 4],
     } size 64
 }
 
-const HELD: u64 = 1;
+/// Who is putting them into the chains.
+pub(super) const HOLDER: u64 = (1 << 32) - 1;
 
 #[inline]
 fn word_of(chunk: u32) -> u64 {
@@ -141,7 +149,7 @@ impl VersionStore {
         let mut round = 0;
         loop {
             // Acquire pairs with the Release of a reader that has put them into the chains.
-            match staged.compare_exchange(free, free | HELD, Acquire, Acquire) {
+            match staged.compare_exchange(free, free | bucket::name_of(self.threads.current()), Acquire, Acquire) {
                 Ok(_) => return Taken::Mine,
                 Err(0) => return Taken::Linked,
                 Err(_) => pause(&mut round),
@@ -155,6 +163,10 @@ impl VersionStore {
             return;
         }
         let used = (self.state.writers_used.load(SeqCst) as usize).min(self.writers.len());
+        if used == 0 {
+            return;
+        }
+        let me = bucket::name_of(self.threads.current());
         for slot in &self.writers[..used] {
             let mut round = 0;
             loop {
@@ -163,7 +175,7 @@ impl VersionStore {
                 if word == 0 {
                     break;
                 }
-                if word & HELD == 0 && slot.staged.compare_exchange(word, word | HELD, Acquire, Relaxed).is_ok() {
+                if word & HOLDER == 0 && slot.staged.compare_exchange(word, word | me, Acquire, Relaxed).is_ok() {
                     sync::yield_point("snapshot: staged images taken");
                     self.link_entries((word >> 32) as u32);
                     slot.staged.store(0, Release);
@@ -175,9 +187,9 @@ impl VersionStore {
     }
 
     fn link_entries(&self, chunk: u32) {
-        let mut at = self.chunks.first_word(chunk);
+        let (mut at, me) = (self.chunks.first_word(chunk), self.threads.current());
         for _ in 0..self.chunks.entry_count(chunk) {
-            at = self.link(at, chunk);
+            at = self.link(at, chunk, me);
         }
     }
 }

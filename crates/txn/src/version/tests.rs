@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
-use ledgerstone_region::{Region, Share, SlotTable, sync};
+use ledgerstone_region::{Region, Share, SlotNo, SlotTable, sync};
 use proptest::prelude::*;
 
 use super::{Before, Horizon, Image, Look, Times, VersionStore, View, Who, Writer, tree_bit};
@@ -56,6 +56,7 @@ impl World {
         let config = LogConfig {
             segment_bytes: 1 << 20,
             buffer_bytes: 256 << 10,
+            slots: Some(Arc::clone(&threads)),
             ..LogConfig::new(disk, region.clone(), [7; 16])
         };
         let log = Log::open(config).unwrap();
@@ -338,7 +339,7 @@ fn who_is_known_to_change_one_tree_is_no_matter_in_others_and_keeps_its_log_for_
 fn what_writers_have_staged_is_found_while_the_number_of_slots_in_use_sinks() {
     for own_slot in [None, Some(13)] {
         let mut world = World::new(1 << 20);
-        let slots: Vec<u32> = (0..4).map(|hint| world.table.claim(hint).unwrap().0).collect();
+        let slots: Vec<u32> = (0..4).map(|hint| world.table.claim(SlotNo(hint)).unwrap().0).collect();
         let mut open: Vec<Open> = slots.iter().copied().chain(own_slot).map(|slot| world.begin_in(slot)).collect();
         for (key, open) in (0..).zip(&mut open) {
             world.write(open, key, Some(vec![9]));
@@ -346,7 +347,7 @@ fn what_writers_have_staged_is_found_while_the_number_of_slots_in_use_sinks() {
         }
         world.commit(open.remove(3), [3]);
         world.table.free(slots[3]);
-        world.table.lower_used(|no| world.store.lower_writers(no));
+        world.table.lower_used(SlotNo(0), |no| world.store.lower_writers(no));
         let writers_used = world.store.state.writers_used.load(SeqCst);
         assert_eq!(writers_used, u64::from(own_slot.map_or(slots[3], |slot| slot + 1)), "up to the last that is taken");
         let view = world.open();

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Share, SlotNo, sync};
 
-use super::registry::SnapshotSlot;
+use super::registry::{ByThread, SnapshotSlot};
 use super::{VersionStore, registry};
 use crate::{TxnError, TxnTable, used};
 
@@ -107,13 +107,13 @@ impl VersionStore {
         horizon: Horizon,
     ) -> Result<Opened, TxnError> {
         let position = self.kept_head(); // K3
-        let Some((slot, bound)) = self.open_slot(usize::from(thread.0)) else {
+        let Some((slot, bound)) = self.open_slot(thread) else {
             return Err(TxnError::TooManySnapshots { slots: self.snapshots.len() as u32 });
         };
         sync::yield_point("snapshot: bound published");
         let entry = &self.snapshots[slot];
         entry.xid.store(xid.0, Relaxed); // Figures to print, as the next two.
-        entry.thread.store(u64::from(thread.0), Relaxed);
+        entry.thread.store(u64::from(thread.0) + 1, Relaxed);
         entry.opened_ns.store(sync::rough_now_ns(), Relaxed);
         entry.position.store(position, Release); // Q5
         // V5: between the two looks at the tail.
@@ -149,7 +149,12 @@ impl VersionStore {
     /// Closes a snapshot.
     #[inline]
     pub(crate) fn close(&self, opened: Opened) {
-        registry::close(&self.snapshots[opened.slot as usize]);
+        let slot = &self.snapshots[opened.slot as usize];
+        if slot.thread.load(Relaxed) == u64::from(opened.slot) + 1 {
+            registry::close(slot);
+        } else {
+            slot.close_by_name(self.threads.current());
+        }
         if self.has_spilled() {
             self.close_among_spilled();
         }
@@ -183,10 +188,11 @@ impl VersionStore {
         // Who has closed the last snapshot may have looked before the writer was spilled, and be seen after its commit.
         self.reclaim_spilled(self.oldest_snapshot().0);
         let slots_used = &self.state.slots_used;
+        let me = self.threads.current();
         let held = || sync::yield_point("snapshots: slot held");
         let lowered = || sync::yield_point("snapshots: slots lowered");
         while let Some(last) = slots_used.load(SeqCst).checked_sub(1) {
-            if !used::lower_below(slots_used, last, &self.snapshots[last as usize], held, lowered) {
+            if !used::lower_below(slots_used, last, &ByThread(&self.snapshots[last as usize], me), held, lowered) {
                 return; // It is in use, or the number was raised: others come.
             }
         }
@@ -202,24 +208,26 @@ impl VersionStore {
     /// Takes a free slot, from the thread's own number on: two threads that take turns in one slot would wait for each
     /// other. Returns it and the bound that it has published there.
     #[inline]
-    fn open_slot(&self, hint: usize) -> Option<(usize, u64)> {
-        if hint < self.snapshots.len()
-            && let Some(bound) = self.try_open(hint)
+    fn open_slot(&self, thread: SlotNo) -> Option<(usize, u64)> {
+        let own = usize::from(thread.0);
+        let (bound, slots_used) = (self.log.tail().0, &self.state.slots_used);
+        if let Some(slot) = self.snapshots.get(own)
+            && registry::take_with_bound(slot, own as u64, slots_used, bound)
         {
-            return Some((hint, bound)); // The usual case.
+            return Some((own, bound)); // The usual case.
         }
-        self.open_any_slot(hint)
+        self.open_any_slot(thread)
     }
 
     #[cold]
     #[inline(never)]
-    fn open_any_slot(&self, hint: usize) -> Option<(usize, u64)> {
+    fn open_any_slot(&self, thread: SlotNo) -> Option<(usize, u64)> {
         let count = self.snapshots.len();
-        let start = hint % count;
+        let start = usize::from(thread.0) % count;
         let mut round = 0;
         loop {
             let mut all = (start..count).chain(0..start);
-            if let Some(taken) = all.find_map(|no| Some((no, self.try_open(no)?))) {
+            if let Some(taken) = all.find_map(|no| Some((no, self.try_open(no, thread)?))) {
                 return Some(taken);
             }
             // The one that `lower_used` holds, or has held, may be the only one that is free.
@@ -231,11 +239,14 @@ impl VersionStore {
         }
     }
 
-    #[inline]
-    fn try_open(&self, no: usize) -> Option<u64> {
-        let bound = self.log.tail().0;
-        let slots_used = &self.state.slots_used;
-        registry::take_with_bound(&self.snapshots[no], no as u64, slots_used, bound).then_some(bound)
+    fn try_open(&self, no: usize, thread: SlotNo) -> Option<u64> {
+        let (slot, bound, slots_used) = (&self.snapshots[no], self.log.tail().0, &self.state.slots_used);
+        let is_ours = if no == usize::from(thread.0) {
+            registry::take_with_bound(slot, no as u64, slots_used, bound)
+        } else {
+            slot.take_by_name(no as u64, slots_used, bound, thread)
+        };
+        is_ours.then_some(bound)
     }
 
     /// Pages with changes below this LSN only hold nothing that a snapshot with a horizon, open now or later, does not
@@ -282,7 +293,7 @@ impl VersionStore {
             Some(SnapshotPin {
                 lsn: Lsn(slot.open_lsn()?),
                 xid: Xid(slot.xid.load(Relaxed)),
-                thread: slot.thread.load(Relaxed) as u32,
+                thread: slot.thread.load(Relaxed).saturating_sub(1) as u32, // Its own number, for a moment (Q6).
                 age_ns: now.saturating_sub(slot.opened_ns.load(Relaxed)),
                 held_bytes: self.kept_bytes_from(slot.position.load(SeqCst)),
             })

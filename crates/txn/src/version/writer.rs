@@ -11,16 +11,17 @@
 //!     (`spilled.rs`). It notes nothing any more, and its notes go when it holds no latch. So is one that a restart has
 //!     found prepared.
 
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_page::{Lsn, PageId, Xid};
 
 use super::VersionStore;
+use super::bucket;
 use super::chunk::{CHUNK_BYTES, CHUNK_WORDS};
 use super::entry::{Before, ENTRY_WORDS, Name, entry_words};
 use super::spilled::ALL_TREES;
 
-const OPEN: u64 = 1;
+pub(super) const OPEN: u64 = 1;
 pub(super) const COMMITTING: u64 = 2;
 pub(super) const COMMITTED: u64 = 3;
 pub(super) const STATE_BITS: u64 = 3;
@@ -29,8 +30,8 @@ pub(super) const STATE_BITS: u64 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct Writer {
     /// First chunk; 0 none. Its name in the entries.
-    first: u32,
-    last: u32,
+    pub(super) first: u32,
+    pub(super) last: u32,
     /// Last word in use.
     pub(super) end: u32,
     pub(super) count: u64,
@@ -39,9 +40,9 @@ pub(crate) struct Writer {
     /// Its images are in no chain, unless somebody has put them there (`staged.rs`).
     pub(super) is_staged: bool,
     /// Chunks in use.
-    chunk_count: u32,
+    pub(super) chunk_count: u32,
     /// K2: its name among the spilled ones; 0: it is none.
-    spilled: u32,
+    pub(super) spilled: u32,
 }
 
 /// Whose image is noted.
@@ -142,9 +143,15 @@ impl VersionStore {
     /// Its first chunk; none if there is no memory.
     #[inline]
     fn begin(&self, writer: &mut Writer, slot: u32) -> Option<()> {
-        let first = self.chunks.take_for(self.writers.get(slot as usize)).or_else(|| self.take_left())?;
-        self.chunks.set_entry_count(first, 0);
-        self.chunks.status(first)?.store(OPEN, Relaxed); // Published with the first entry, or as staged.
+        let own = self.writers.get(slot as usize)?;
+        let me = self.threads.current();
+        if own.thread.load(Relaxed) != bucket::name_of(me) {
+            self.claim_slot(own, me);
+        }
+        let first = self
+            .chunks
+            .take_first(own, slot, me)
+            .or_else(|| self.chunks.take_from(&self.writers, slot, &own.first, me))?;
         let end = self.chunks.first_word(first) - 1;
         *writer = Writer { first, last: first, end, slot, chunk_count: 1, ..Writer::default() };
         self.begin_staging(writer);
@@ -160,8 +167,11 @@ impl VersionStore {
             if writer.chunk_count > self.chunk_count_max() {
                 return None; // K2
             }
-            let chunk = self.chunks.take().or_else(|| self.take_left())?;
-            self.chunks.set_next(writer.last, chunk);
+            let (link, me) = (self.chunks.next_word(writer.last), self.threads.current());
+            let chunk = self
+                .chunks
+                .take(writer.slot, link, me)
+                .or_else(|| self.chunks.take_from(&self.writers, writer.slot, link, me))?;
             writer.last = chunk;
             writer.chunk_count += 1;
             room = self.room_from(writer.end);
@@ -174,12 +184,6 @@ impl VersionStore {
     fn chunk_count_max(&self) -> u32 {
         let kept = (self.kept.bytes() / CHUNK_BYTES / 2) as u32; // Less than there are chunks.
         kept.min(self.chunks.count() / 2)
-    }
-
-    /// A chunk that was left with any slot: there are no others.
-    #[cold]
-    fn take_left(&self) -> Option<u32> {
-        self.writers.iter().find_map(|slot| self.chunks.take_left(slot))
     }
 
     /// Words for an entry that begins behind `end`.
@@ -265,7 +269,10 @@ impl VersionStore {
     /// Leaves a writer's chunks, of which no chain knows.
     #[inline]
     pub(super) fn leave(&self, writer: &Writer) {
-        self.chunks.leave(self.writers.get(writer.slot as usize), writer.first);
+        let Some(own) = self.writers.get(writer.slot as usize) else { return };
+        if !self.chunks.leave(own, writer.first) {
+            self.chunks.give_back(writer.first, self.threads.current());
+        }
     }
 
     /// The words that say what became of it: of its images, and of itself as a spilled one.
@@ -283,9 +290,9 @@ impl VersionStore {
     /// Takes a writer's entries out of the chains of the open ones; with the LSN of its commit they are kept.
     #[inline]
     pub(super) fn unlink_all(&self, first: u32, keep: Option<Lsn>) {
-        let mut at = self.chunks.first_word(first);
+        let (mut at, me) = (self.chunks.first_word(first), self.threads.current());
         for _ in 0..self.chunks.entry_count(first) {
-            at = self.unlink(at, keep);
+            at = self.unlink(at, keep, me);
         }
     }
 }

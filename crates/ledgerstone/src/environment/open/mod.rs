@@ -63,6 +63,8 @@ use ledgerstone_log::{CONTROL_PATH, ControlFile};
 use ledgerstone_txn::Engine;
 
 use self::create::{Place, create, look_at};
+#[cfg(feature = "deaths")]
+pub(super) use self::parts::trees;
 use self::recover::recover;
 use super::Environment;
 use crate::Error;
@@ -164,7 +166,7 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
 }
 
 /// How data and double-write file are opened.
-const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
+pub(super) const FILE: Open = Open { create: true, create_new: false, read_only: false, direct: true };
 
 /// Where threads are few, none is taken from those of the program.
 pub(super) fn allow_readers(cache: &Cache, effective: &Effective) {
@@ -175,11 +177,11 @@ pub(super) fn allow_readers(cache: &Cache, effective: &Effective) {
 
 /// An engine whose environment is not open yet. The logical undos hold the engine that holds them, and the page writer
 /// and the readers would wait for ever: an opening that fails ends all of them.
-struct Opening(Option<Arc<Engine>>);
+pub(super) struct Opening(pub(super) Option<Arc<Engine>>);
 
 impl Opening {
     /// Leaves them to the close of the environment.
-    fn succeeded(mut self) {
+    pub(super) fn succeeded(mut self) {
         self.0 = None;
     }
 }

@@ -10,7 +10,7 @@ use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_page::Xid;
 use ledgerstone_recovery::{Analysis, RecoveryReport};
-use ledgerstone_region::{Handle, Latch, Mutex, NumberSet, Region, SlotTable};
+use ledgerstone_region::{Handle, Latch, Mutex, NumberSet, Region, RegionError, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
@@ -27,6 +27,9 @@ use crate::keeper::{Keepers, Owner, Positions, kept_log};
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
 const SPARE_LOG_BYTES: u64 = 32 << 20;
+
+/// The log's flusher and the page writer flush the log, and so each has a slot.
+const FLUSHING_THREADS: u32 = 2;
 
 /// The engine and what belongs to it, before anything is known of trees.
 pub(super) struct Parts {
@@ -58,6 +61,10 @@ impl Parts {
         let lock_config = locking::config(effective, slot_count, lock_count_max);
         // Each transaction may have one, and ranges that read committed one each.
         let snapshot_count_max = slot_count.saturating_mul(2);
+        // Who rolls them back, and who reads pages ahead for that.
+        let later_threads = if too_large.is_empty() { 0 } else { 1 + ledgerstone_recovery::UNDO_READERS };
+        let own_threads = later_threads + redo_threads + FLUSHING_THREADS;
+        let thread_count_max = effective.thread_count_max.saturating_add(own_threads);
         let data = disk.open(DATA, FILE)?;
         let parts_bytes = [
             Cache::table_bytes(data.len()?, state.page_bytes, effective.page_count_max),
@@ -66,17 +73,15 @@ impl Parts {
             effective.log_buffer_bytes,
             lock_config.region_bytes() * (1 + u64::from(options.own_locking.is_some())),
             u64::from(slot_count) * 1024,
+            u64::from(thread_count_max) * 256, // A few lines each, of several crates.
             VersionStore::region_bytes(effective.version_store_bytes, snapshot_count_max),
             8 << 20,
         ];
-        let region = Region::anonymous(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
-        // Who rolls them back, and who reads pages ahead for that.
-        let later_threads = if too_large.is_empty() { 0 } else { 1 + ledgerstone_recovery::UNDO_READERS };
-        let own_threads = later_threads + redo_threads;
-        let thread_count_max = effective.thread_count_max.saturating_add(own_threads);
+        let region = region_of(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
         let slots = Arc::new(SlotTable::create(&region, thread_count_max)?);
         // Makes the names in the environment's directory durable, too (O6).
         let log = Log::open(LogConfig {
+            slots: Some(Arc::clone(&slots)),
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,
             kept_claim_count: slot_count,
@@ -110,7 +115,7 @@ impl Parts {
             },
             Tuning { torn_pages, ..Tuning::default() },
         )?;
-        let locks = locking::make(&region, effective.locking, lock_config, options.own_locking.as_ref())?;
+        let locks = locking::make(&region, &slots, effective.locking, lock_config, options.own_locking.as_ref())?;
         let table = TxnTable::create(&region, users_count)?;
         let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
         let structure_latches = StructureLatches::create(&region)?;
@@ -212,6 +217,13 @@ impl Parts {
     }
 }
 
+fn region_of(bytes: u64) -> Result<Region, RegionError> {
+    #[cfg(feature = "deaths")]
+    return Region::shared(bytes);
+    #[cfg(not(feature = "deaths"))]
+    Region::anonymous(bytes)
+}
+
 /// LIBTP's thresholds (4.2).
 fn group_commit(effective: &Effective) -> GroupCommit {
     GroupCommit {
@@ -225,7 +237,11 @@ fn group_commit(effective: &Effective) -> GroupCommit {
     }
 }
 
-pub(super) fn trees(engine: &Arc<Engine>, space: &Arc<Space>, extensions: &Extensions) -> (Tree, Arc<ToFree>) {
+pub(in crate::environment) fn trees(
+    engine: &Arc<Engine>,
+    space: &Arc<Space>,
+    extensions: &Extensions,
+) -> (Tree, Arc<ToFree>) {
     let to_free = ToFree::new(engine, space, TO_FREE_TABLE, TO_FREE_ROOT);
     let to_free = Arc::new(to_free.with_structures(Arc::new(extensions.clone())));
     let catalog = Tree::new(engine, space, &to_free, CATALOG_TABLE, CATALOG_ROOT).logging_whole_values(true);

@@ -1,0 +1,87 @@
+//! What an environment does about a process that has died.
+//!
+//! The latches of this layer that the dead held are taken over and given back, since what they guard may stay as it is:
+//! * of checkpoints. A checkpoint that the control file does not name is none, and the log is given up only behind one
+//!   that it names. The file says the old or the new at each moment, and the next change of it writes both slots. Only
+//!   if the dead cut the data file, the latch is kept until a thread has finished the cut (G3 in `space/repair.rs`).
+//! * of compactions. Each step is a transaction, which ends as all of the dead do. The next compaction begins again.
+//! * of the keepers that work. One that is asked again goes on where its own files say.
+
+use ledgerstone_page::Lsn;
+use ledgerstone_region::{Dead, Latch, Repair, SlotNo};
+use ledgerstone_txn::OrphanInDoubt;
+
+use super::Environment;
+use crate::Error;
+use crate::inner::{Inner, Waiting};
+
+impl Environment {
+    /// Mends what processes have left that are known to have died. True if anybody had died: then some thread of this
+    /// process calls [`Environment::end_orphans`]. The caller holds nothing.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// The thread has no slot.
+    #[doc(hidden)]
+    pub fn repair_after_deaths(&self) -> Result<bool, Error> {
+        let env = self.inner();
+        let me = env.engine.thread()?;
+        let also = |dead: &Dead<'_>| {
+            env.space.repair(dead)?;
+            env.give_back_latches(dead, me);
+            Ok(())
+        };
+        Ok(ledgerstone_recovery::repair(&env.engine, also)?)
+    }
+
+    /// Ends the transactions of the dead after whom this process has repaired. Those in doubt wait for a decision here.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// What a rollback may meet. The environment has failed then.
+    #[doc(hidden)]
+    pub fn end_orphans(&self) -> Result<(), Error> {
+        let env = self.inner();
+        env.space.finish_cut(|heir| {
+            let latch = &env.checkpoint_latch[0];
+            if latch.owner() == Some(heir) {
+                latch.unlatch_exclusive(); // It was kept for this.
+            }
+        })?;
+        env.engine.end_orphans(|found| env.await_decision(found))?;
+        env.nudge_reclaim(); // They may have dropped tables, and have told nobody.
+        Ok(())
+    }
+}
+
+impl Inner {
+    fn give_back_latches(&self, dead: &Dead<'_>, me: SlotNo) {
+        take_over(&self.checkpoint_latch[0], dead, me, !self.space.is_half_cut());
+        for latch in self.compact_latch.iter().chain(self.workers.latch.iter()) {
+            take_over(latch, dead, me, true);
+        }
+    }
+
+    fn await_decision(&self, OrphanInDoubt { record, txn }: OrphanInDoubt) {
+        let mut lock_count = 0;
+        self.engine.locks.for_each_held(txn.owner(), &mut |_, _| lock_count += 1);
+        let id = record.global_id.clone();
+        let (lsn, first): (Lsn, Lsn) = (txn.last_lsn(), txn.first_lsn());
+        if let Err(twice) = self.in_doubt.reserve(&id) {
+            self.engine.fail(&format!("a transaction of a process that died: {twice}"));
+        }
+        self.in_doubt.put(&id, Box::new(Waiting { txn, lsn, first, lock_count }));
+    }
+}
+
+fn take_over(latch: &Latch, dead: &Dead<'_>, me: SlotNo, gives_back: bool) {
+    if let Some(owner) = latch.owner()
+        && dead.has(owner)
+        && latch.take_over(owner, me)
+        && gives_back
+    {
+        latch.unlatch_exclusive();
+    }
+}

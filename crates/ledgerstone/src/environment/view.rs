@@ -1,0 +1,140 @@
+//! An environment as another simulated process has it: what is in the region, in a view of its own, and all else anew.
+//!
+//! E1. A view that goes, or is closed, ends nothing for others: the engine goes on, and no checkpoint is taken.
+//! E2. It has no background threads. Its bell wakes the housekeeper of the process that has opened the environment, and
+//!     so do its log and its cache with their threads.
+//! E3. What it knows of the catalog is its own: it does not see that others drop or change a table which it has used.
+//!     Nor does it count their drops that are under way (I3 in `transaction/isolation.rs`). So a table is used by one
+//!     process, or nobody drops and changes it.
+//! E4. It has no keepers of the log, and reads the positions of named feeds once. Others do not see its log pins.
+//! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. So a global
+//!     id is refused only within a process.
+//! E6. The control file is one, with one generation. Its gate lets the living in after the dead.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
+
+use ledgerstone_core::base::Base;
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, operations};
+use ledgerstone_disk::{Disk, DiskError, DiskLock, Fence};
+use ledgerstone_region::Mutex;
+use ledgerstone_txn::OwnParts;
+
+use super::open::{FILE, Opening, trees};
+use super::{Clones, Environment};
+use crate::Error;
+use crate::catalog::Known;
+use crate::inner::{Checkpoints, Handles, Inner, Program, Rollbacks, Undecided, Workers};
+use crate::keeper::{Keepers, Owner, Positions};
+
+impl Environment {
+    /// The environment as another simulated process has it, on the same disk, as that process has opened it.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// It has another lock manager than the default, or was opened for reading, or is being rolled back since a
+    /// restart. The disk's.
+    #[doc(hidden)]
+    pub fn view(&self, disk: &Arc<dyn Disk>) -> Result<Environment, Error> {
+        let from = &**self.inner();
+        let (base, old) = (&from.base, &from.engine);
+        if from.is_read_only || old.locks.as_table().is_none() {
+            return Err(Error::read_only("there is no view of such an environment"));
+        }
+        if from.rollbacks.progress().transaction_count > 0 || old.cache.has_pending() {
+            return Err(Error::Busy);
+        }
+        let (disk, fence) = Fence::around(disk, Box::new(LockOfAnother));
+        let data = disk.open(DATA, FILE)?;
+        let extensions = from.program.extensions.clone();
+        let engine = old.view(OwnParts {
+            disk: Arc::clone(&disk),
+            data: Arc::clone(&data),
+            double_write: disk.open(DOUBLE_WRITE, FILE)?,
+            ops: operations(&extensions)?,
+            fence: Arc::clone(&fence),
+        })?;
+        let opening = Opening(Some(Arc::clone(&engine)));
+        let region = engine.region.clone();
+        let space = from.space.attach(&region, &engine, data)?;
+        let (catalog, to_free) = trees(&engine, &space, &extensions);
+        let (state, keepers) = (base.control.state(), Keepers::default());
+        let owner = Owner { environment: state.environment, life: state.life };
+        let (log, bytes_max) = (&engine.log, base.sizes.feed_log_bytes_max);
+        let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds)?;
+        let known = Known::new(&engine.slots);
+        let base = Base {
+            directory: base.directory.clone(),
+            catalog,
+            control: Arc::new(base.control.view(&*disk)?),
+            checkpoint_latch: region.same_slice(&base.checkpoint_latch)?,
+            keepers,
+            positions,
+            is_read_only: false,
+            sizes: base.sizes,
+            disk,
+            engine,
+        };
+        let last = AtomicU64::new(from.checkpoints.last.load(Acquire));
+        let inner = Inner {
+            base: Arc::new(base),
+            fence,
+            space,
+            to_free,
+            known,
+            drops: AtomicU64::new(0),
+            in_doubt: Undecided::default(),
+            rollbacks: Rollbacks::of(Vec::new()),
+            pending: Mutex::new(None),
+            program: Program {
+                layouts: extensions.layouts()?,
+                extractors: from.program.extractors.clone(),
+                extensions,
+            },
+            effective: from.effective.clone(),
+            durability: from.durability,
+            report: from.report.clone(),
+            compact_latch: region.same_slice(&from.compact_latch)?,
+            workers: Workers { latch: region.same_slice(&from.workers.latch)?, all: Vec::new() },
+            checkpoints: Checkpoints { last, ..Checkpoints::default() },
+            bell: Arc::new(from.bell.attach(&region)?),
+            is_closed: AtomicBool::new(false),
+        };
+        opening.succeeded();
+        Ok(Environment { inner: Arc::new(Clones::of(Arc::new(Handles::of_view(Arc::new(inner))))) })
+    }
+
+    /// Ends the background threads, for a look at what is left when nobody does anything.
+    #[doc(hidden)]
+    pub fn end_background(&self) {
+        self.inner.handles.end_background();
+    }
+
+    /// Asserts that nobody has left anything: so it is when nobody does anything, also in the background.
+    ///
+    /// # Panics
+    /// Somebody has.
+    #[doc(hidden)]
+    pub fn assert_nothing_left(&self) {
+        let env = self.inner();
+        env.engine.assert_nothing_left();
+        let latches = [&env.checkpoint_latch, &env.compact_latch, &env.workers.latch];
+        assert!(latches.iter().all(|latches| latches.iter().all(|latch| latch.is_free())), "a latch is held");
+        assert!(env.space.may_grow() && !env.space.is_half_cut(), "the data file is being made longer or shorter");
+        assert_eq!(env.in_doubt.count(), 0, "transactions are in doubt");
+    }
+}
+
+/// The process that has opened the environment has the lock.
+struct LockOfAnother;
+
+impl DiskLock for LockOfAnother {
+    fn name(&self) -> &str {
+        "the lock of another process"
+    }
+
+    fn is_in_place(&self) -> Result<bool, DiskError> {
+        Ok(true)
+    }
+}

@@ -1,0 +1,121 @@
+//! An environment that simulated processes share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::time::Duration;
+
+use ledgerstone::{Environment, Error, Options};
+use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_region::{Mutex, sync, sync::deaths::spawn_in};
+
+use crate::model::{Model, read};
+
+pub type Thread = sync::JoinHandle<()>;
+
+/// What one process has of it.
+pub struct Process {
+    pub env: Environment,
+    pub model: Arc<Mutex<Model>>,
+    pub is_over: Arc<AtomicBool>,
+    disk: SimDisk,
+}
+
+/// Its limits are met soon.
+fn options() -> Options {
+    Environment::options()
+        .cache_bytes(128 * 4096)
+        .page_count_max(1 << 12)
+        .log_segment_bytes(256 << 10)
+        .log_buffer_bytes(128 << 10)
+        .version_store_bytes(1 << 20)
+        .lock_count_max(2048)
+        .transaction_count_max(24)
+        .thread_count_max(60)
+        .lock_timeout(Duration::from_secs(30))
+}
+
+impl Process {
+    /// A new environment, and the process that has its background threads.
+    pub fn create() -> Arc<Process> {
+        let disk = SimDisk::new();
+        disk.set_hook(Arc::new(sync::yield_point)); // The others run while the device works.
+        let env = options().open_on(Arc::new(disk.clone())).unwrap();
+        Arc::new(Process { env, model: Arc::default(), is_over: Arc::default(), disk })
+    }
+
+    /// The same as another process has it.
+    pub fn view(&self) -> Process {
+        let (model, is_over, disk) = (Arc::clone(&self.model), Arc::clone(&self.is_over), self.disk.clone());
+        let own: Arc<dyn Disk> = Arc::new(disk.clone());
+        Process { env: self.env.view(&own).unwrap(), model, is_over, disk }
+    }
+
+    /// Starts a thread in a process, which ends with it if that is the only one.
+    pub fn start(self: &Arc<Self>, process: u32, name: &str, f: impl FnOnce(&Arc<Process>) + Send + 'static) -> Thread {
+        let own = Arc::clone(self);
+        spawn_in(process, name, move || f(&own))
+    }
+
+    /// Repairs if anybody has died, and has a thread end the transactions of the dead.
+    pub fn repair(self: &Arc<Self>) -> Option<Thread> {
+        self.env.repair_after_deaths().unwrap().then(|| {
+            let process = Arc::clone(self);
+            sync::spawn("ends", move || process.end_orphans())
+        })
+    }
+
+    fn end_orphans(&self) {
+        self.env.end_orphans().unwrap();
+        decide(&self.env, &self.model);
+    }
+
+    /// Repairs now and then, until all is over.
+    pub fn go_on_repairing(self: &Arc<Self>, every_ns: u64) {
+        let mut ending = Vec::new();
+        while !self.is_over.load(SeqCst) {
+            sync::sleep_ns(every_ns);
+            ending.extend(self.repair());
+        }
+        ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+    }
+
+    /// All records are those of the model, and all structures are whole.
+    pub fn check_all(&self) {
+        check(&self.env, &self.model.lock().clone());
+    }
+
+    /// The disk as it is now, and what should be there.
+    pub fn lose_power(&self) -> (SimDisk, Model) {
+        let model = self.model.lock(); // Nobody begins to commit meanwhile.
+        (self.disk.snapshot(), model.clone())
+    }
+
+    /// What is synced is there after the power has failed, and all or nothing of what was not.
+    pub fn check_after_power_loss(&self, (disk, model): (SimDisk, Model), seed: u64) {
+        let env = options().open_on(Arc::new(disk.after_crash(seed))).unwrap();
+        let model = Mutex::new(model);
+        decide(&env, &model);
+        check(&env, &model.lock());
+        env.close().unwrap();
+    }
+}
+
+/// The coordinator's decisions on what is in doubt.
+fn decide(env: &Environment, model: &Mutex<Model>) {
+    for found in env.in_doubt() {
+        let id = &found.global_id;
+        let commits = model.lock().decision(id);
+        let decided = if commits { env.commit_in_doubt(id).map(drop) } else { env.abort_in_doubt(id) };
+        match decided {
+            Ok(()) => model.lock().decided(id),
+            Err(Error::NotPrepared { .. }) => {} // Another thread decides.
+            Err(error) => panic!("a decision: {error}"),
+        }
+    }
+}
+
+fn check(env: &Environment, model: &Model) {
+    let report = env.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    model.check(&read(env).unwrap());
+}

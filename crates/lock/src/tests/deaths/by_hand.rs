@@ -1,0 +1,199 @@
+//! Moments that deaths at random do not meet often, made by hand.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use ledgerstone_page::Xid;
+use ledgerstone_region::Repair;
+use ledgerstone_region::sync::deaths::{kill, stop_at_step};
+use ledgerstone_region::sync::{self, Scheduler};
+
+use super::{VICTIM, World, tiny};
+use crate::intention::word_of;
+use crate::planted::Part;
+use crate::tests::{key, patient, table_name};
+use crate::{LockManager, Mode, OwnerNo, wait_word};
+
+/// A thread dies that has granted a lock and not learned yet that the waiter shall give way. The waiter has the lock.
+pub(super) fn grant_beside_a_verdict(forgotten: Option<Part>) {
+    let outcome = Scheduler::run_within(3, 100_000, || {
+        let world = World::new(forgotten, tiny(), true);
+        let waiter = OwnerNo(2);
+        let victim = world.start(1, "victim", move |here| {
+            let table = &*here.table;
+            table.begin(VICTIM, Xid(1));
+            here.lock(VICTIM, key(0), Mode::X, patient()).expect("it is free");
+            here.world.is_settled.store(true, SeqCst);
+            let word = &table.owner(waiter).wait_word;
+            while wait_word::state(word.load(SeqCst)) != wait_word::ASLEEP {
+                sync::sleep_ns(1_000);
+            }
+            here.leave(VICTIM, None);
+            let queue = table.latch(key(0), VICTIM);
+            queue.remove(table.node(table.owner(VICTIM).held_head.load(SeqCst)));
+            queue.set_modes(table.node(table.owner(waiter).wait_node.load(SeqCst)), Some(Mode::X), None);
+            let verdict = wait_word::end_wait(word, wait_word::ticket(word.load(SeqCst)), wait_word::VICTIM);
+            assert!(verdict.is_some());
+            sync::futex_wake(word, 1);
+            kill(1);
+        });
+        let waiter = world.start(2, "waiter", move |here| {
+            while !here.world.is_settled.load(SeqCst) {
+                sync::sleep_ns(1_000);
+            }
+            here.table.begin(waiter, Xid(2));
+            here.lock(waiter, key(0), Mode::X, patient()).expect("it is granted");
+            here.unlock_all(waiter);
+        });
+        assert!(victim.join().is_err());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let mender = world.start(5, "mender", move |here| here.go_on_mending(&over, 50_000));
+        waiter.join().unwrap_or_else(|panic| panic.resume());
+        is_over.store(true, SeqCst);
+        mender.join().unwrap_or_else(|panic| panic.resume());
+        world.assert_all_free();
+    });
+    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// A thread dies that has written an intention and not seen yet that another has locked the whole table (I4).
+pub(super) fn word_beside_a_strong_lock(forgotten: Option<Part>) {
+    let outcome = Scheduler::run_within(3, 100_000, || {
+        let world = World::new(forgotten, tiny(), true);
+        let strong = world.start(2, "strong", |here| {
+            let owner = OwnerNo(2);
+            here.table.begin(owner, Xid(2));
+            here.lock(owner, table_name(7), Mode::X, patient()).expect("it is free");
+            here.world.is_settled.store(true, SeqCst);
+            sync::sleep_ns(10_000_000);
+            here.unlock_all(owner);
+        });
+        let victim = world.start(1, "victim", |here| {
+            here.table.begin(VICTIM, Xid(1));
+            while !here.world.is_settled.load(SeqCst) {
+                sync::sleep_ns(1_000);
+            }
+            here.table.owner(VICTIM).intentions[0].store(word_of(table_name(7), Mode::IX), SeqCst);
+            kill(1);
+        });
+        assert!(victim.join().is_err());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let mender = world.start(5, "mender", move |here| here.go_on_mending(&over, 50_000));
+        strong.join().unwrap_or_else(|panic| panic.resume());
+        is_over.store(true, SeqCst);
+        mender.join().unwrap_or_else(|panic| panic.resume());
+        world.assert_all_free();
+    });
+    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// A process dies whose transaction has ended. Another one begins in its place while the repair looks at it (R3). Or
+/// that one has died before it came here, and whoever ends it for it takes the place over first.
+fn begin_beside_a_repair(forgotten: Option<Part>, is_adopted: bool, seed: u64) {
+    let outcome = Scheduler::run_within(seed, 200_000, || {
+        let world = World::new(forgotten, tiny(), true);
+        let victim = world.start(1, "victim", |here| {
+            here.table.begin(VICTIM, Xid(1));
+            for n in 0..4 {
+                here.lock(VICTIM, key(n), Mode::X, patient()).expect("it is free");
+            }
+            here.unlock_all(VICTIM);
+            kill(1);
+        });
+        assert!(victim.join().is_err());
+        let successor = world.start(2, "successor", move |here| {
+            for n in 0..20 {
+                if is_adopted {
+                    here.table.adopt(VICTIM, here.slots.current());
+                    here.unlock_all(VICTIM);
+                }
+                here.table.begin(VICTIM, Xid(2 + n));
+                here.lock(VICTIM, key(n), Mode::X, patient()).expect("it is free");
+                here.lock(VICTIM, table_name(7), Mode::IX, patient()).expect("it is free");
+                here.assert_protected(VICTIM);
+                here.unlock_all(VICTIM);
+                sync::sleep_ns(100_000);
+            }
+        });
+        let repairer = world.start(3, "repairer", |here| {
+            while !here.slots.repair(|dead| here.table.repair(dead)).expect("a slot is free") {
+                sync::sleep_ns(10_000);
+            }
+        });
+        repairer.join().unwrap_or_else(|panic| panic.resume());
+        successor.join().unwrap_or_else(|panic| panic.resume());
+        world.assert_all_free();
+    });
+    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// A process dies that waits for a lock. Another lets go of that, and stops on its way, while the repair looks for the
+/// request (R4).
+fn grant_beside_a_repair(forgotten: Option<Part>, stop_step: u64) {
+    let outcome = Scheduler::run_within(stop_step, 200_000, || {
+        let world = World::new(forgotten, tiny(), true);
+        let holder = world.start(2, "holder", move |here| {
+            let owner = OwnerNo(2);
+            here.table.begin(owner, Xid(2));
+            here.lock(owner, key(0), Mode::X, patient()).expect("it is free");
+            here.world.is_settled.store(true, SeqCst);
+            let victims = || wait_word::state(here.table.owner(VICTIM).wait_word.load(SeqCst));
+            while victims() != wait_word::ASLEEP {
+                sync::sleep_ns(1_000);
+            }
+            kill(1);
+            while victims() != wait_word::IDLE {
+                sync::yield_point("until the repair has begun");
+            }
+            stop_at_step(2, stop_step, 1_000_000);
+            here.unlock_all(owner);
+        });
+        let victim = world.start(1, "victim", |here| {
+            while !here.world.is_settled.load(SeqCst) {
+                sync::sleep_ns(1_000);
+            }
+            here.table.begin(VICTIM, Xid(1));
+            here.lock(VICTIM, key(0), Mode::X, patient()).expect("not reached");
+        });
+        assert!(victim.join().is_err());
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let mender = world.start(5, "mender", move |here| here.go_on_mending(&over, 50_000));
+        holder.join().unwrap_or_else(|panic| panic.resume());
+        sync::sleep_ns(20_000_000);
+        is_over.store(true, SeqCst);
+        mender.join().unwrap_or_else(|panic| panic.resume());
+        world.assert_all_free();
+    });
+    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+pub(super) fn grants_beside_a_repair(forgotten: Option<Part>) {
+    (1..40).for_each(|stop_step| grant_beside_a_repair(forgotten, stop_step));
+}
+
+#[test]
+fn a_request_of_the_dead_that_is_just_being_granted_is_taken_out() {
+    grants_beside_a_repair(None);
+}
+
+pub(super) fn begins_beside_a_repair(forgotten: Option<Part>) {
+    (0..100).for_each(|seed| begin_beside_a_repair(forgotten, seed % 2 == 1, seed));
+}
+
+#[test]
+fn whoever_begins_or_ends_in_a_place_of_the_dead_waits_until_it_is_mended() {
+    begins_beside_a_repair(None);
+}
+
+#[test]
+fn an_intention_that_its_owner_could_not_believe_in_is_no_lock_of_the_dead() {
+    word_beside_a_strong_lock(None);
+}
+
+#[test]
+fn whoever_is_granted_a_lock_and_condemned_at_a_time_has_the_lock() {
+    grant_beside_a_verdict(None);
+}

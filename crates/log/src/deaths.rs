@@ -1,0 +1,101 @@
+//! A log as the threads of another simulated process have it, and what a death must not leave.
+
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+
+use ledgerstone_disk::{AlignedBuf, Disk};
+use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
+use ledgerstone_region::{ForkMark, Mutex, Region, SlotTable};
+
+use crate::error::LogError;
+use crate::flusher::ABSENT;
+use crate::group_commit::FlushState;
+use crate::log::Log;
+use crate::pins::Pins;
+use crate::planted::Part;
+use crate::segment::Segments;
+use crate::wakers::Wakers;
+
+impl Log {
+    /// The same log in another view of its region, with `slots` of that view, on a disk of its own. Pins, wakers and
+    /// the flusher are each process's own. Its repairs leave out what is `forgotten`.
+    ///
+    /// # Errors
+    /// The view is another region's. The disk's.
+    pub fn attach(
+        &self,
+        view: &Region,
+        slots: Arc<SlotTable>,
+        disk: Arc<dyn Disk>,
+        forgotten: Option<Part>,
+    ) -> Result<Arc<Log>, LogError> {
+        let control = self.control.as_ref().map(|control| control.view(&*disk).map(Arc::new)).transpose();
+        let control = control.map_err(LogError::from)?;
+        let write_buffer = self.write_buffer.lock().as_ref().map(|buffer| AlignedBuf::new(buffer.len()));
+        Ok(Arc::new(Log {
+            state: view.same(&self.state)?,
+            ring: view.same_slice(&self.ring)?,
+            own: view.same_slice(&self.own)?,
+            slots,
+            a_slot: OnceLock::new(),
+            segments: Segments::new(Arc::clone(&disk), self.segments.segment_bytes(), false),
+            environment: self.environment,
+            seal: self.seal,
+            eras: self.eras.clone(),
+            first_in_ring: self.first_in_ring,
+            begun: self.begun,
+            claim_bytes_max: self.claim_bytes_max,
+            kept_claim_bytes: self.kept_claim_bytes,
+            long_kept_bytes: self.long_kept_bytes,
+            long_keeper_count: self.long_keeper_count,
+            group: self.group,
+            async_delay_ns: self.async_delay_ns,
+            spare_segments: self.spare_segments,
+            write_buffer: Mutex::new(write_buffer),
+            wakers: Mutex::new(Wakers::default()),
+            wakers_low: AtomicU64::new(u64::MAX),
+            cause: Mutex::new(None),
+            flusher: Mutex::new(None),
+            flusher_mark: Mutex::new(None),
+            flusher_stops: AtomicBool::new(false),
+            flusher_began: AtomicU32::new(0),
+            lacked_space: AtomicBool::new(false),
+            pins: Mutex::new(Pins::default()),
+            control,
+            disk,
+            forgotten,
+            fork: ForkMark::new()?,
+        }))
+    }
+
+    /// What is claimed, reserved, latched, led or waited for. None if nothing is: so it is when nobody does anything.
+    #[must_use]
+    pub fn left_over(&self) -> Option<String> {
+        let state = &*self.state;
+        let tail = state.tail.load(SeqCst);
+        let owners = [&state.room_latch, &state.segments_latch].map(|latch| latch.owner());
+        let appended = self.own.iter().fold(0u64, |sum, own| sum.wrapping_add(own.appended.load(Relaxed)));
+        let in_hand = self.own.iter().filter(|own| own.in_hand().seen().is_some()).count();
+        let of_nobody = tail - state.first.load(Relaxed) - state.filled.load(Relaxed);
+        let left = [
+            ("claimed", state.claim_head.load(SeqCst).wrapping_sub(tail)),
+            ("appended by nobody", of_nobody.wrapping_sub(appended)),
+            ("reserved", state.reserved.load(SeqCst)),
+            ("in hand", in_hand as u64),
+            ("latched", owners.iter().flatten().count() as u64),
+            ("wait beside", u64::from(state.undo_sleepers.load(SeqCst))),
+            ("keep more", u64::from(state.long_keepers.load(SeqCst))),
+            ("in line", self.own.iter().filter(|own| own.place.load(SeqCst) != 0).count() as u64),
+            ("head of the line", u64::from(self.line().head().is_some())),
+            ("wanted in line", state.line_wanted.load(SeqCst) + state.head_wants.load(SeqCst)),
+            ("led", u64::from(FlushState(state.flush.load(SeqCst)).is_leading())),
+            ("a flusher", u64::from(state.flusher_state.load(SeqCst) != ABSENT)),
+            ("not zeroed", state.zero_begun.load(SeqCst) - state.zeroed_limit.load(SeqCst)),
+            ("no room", (state.durable.load(SeqCst) + self.ring.len() as u64 * 4) - state.zeroed_limit.load(SeqCst)),
+        ];
+        let found: Vec<String> =
+            left.iter().filter(|(_, left)| *left != 0).map(|(what, left)| format!("{what}: {left}")).collect();
+        (!found.is_empty()).then(|| found.join(", "))
+    }
+}

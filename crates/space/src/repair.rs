@@ -1,0 +1,66 @@
+//! What survivors do about a process that died while the data file grew or shrank.
+//!
+//! G1. Who dies while the file grows, or makes a map, leaves nothing: the number of pages is raised last, and a map is
+//!     a page. So the latch is taken over and given back. The file is longer than it says, and grows from there again.
+//! G2. Who shrinks says so before the number of pages is lowered, until the file is cut. From then on pages behind the
+//!     end may be gone from memory and not from the file, where they are what they once were. A map among them would
+//!     be believed. So whoever repairs keeps the latch, and a thread of the same process finishes the cut before it
+//!     ends transactions of the dead, since those may let the file grow.
+//! G3. Until then no checkpoint is taken (H4 in `shrink.rs`): whoever keeps the latch keeps that of checkpoints, too.
+//! G4. The record is appended again: the dead may not have come to it. It says the number of pages that stands.
+
+use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
+use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo};
+
+use crate::{HEIR, SHRINKS, Space, SpaceError};
+
+impl Space {
+    /// Finishes a cut of the file that a repair of this process has found half done. Calls `before_end` when it is
+    /// whole, with the slot of whoever repaired. To be called before transactions of the dead are ended.
+    ///
+    /// # Errors
+    /// The log or the disk refuses. The environment has failed then.
+    pub fn finish_cut(&self, before_end: impl FnOnce(SlotNo)) -> Result<(), SpaceError> {
+        let heir = self.words[HEIR].load(SeqCst);
+        let Some(slot) = heir.checked_sub(1).map(|slot| SlotNo(slot as u16)) else { return Ok(()) };
+        let is_ours =
+            self.engine.slots.is_of_us(slot) && self.words[HEIR].compare_exchange(heir, 0, SeqCst, Relaxed).is_ok();
+        if is_ours {
+            let finished = self.cut_again();
+            finished.inspect_err(|error| self.engine.fail(&format!("cutting the data file after a death: {error}")))?;
+            before_end(slot);
+            self.growth.unlatch_exclusive();
+        }
+        Ok(())
+    }
+
+    /// Whether a cut of the file is half done.
+    #[must_use]
+    pub fn is_half_cut(&self) -> bool {
+        self.words[SHRINKS].load(SeqCst) != 0
+    }
+
+    /// Whether the file may grow.
+    #[must_use]
+    pub fn may_grow(&self) -> bool {
+        self.growth.is_free()
+    }
+}
+
+impl Repair for Space {
+    fn repair(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        let me = self.engine.slots.current();
+        if let Some(owner) = self.growth.owner()
+            && dead.has(owner)
+            && self.growth.take_over(owner, me)
+        {
+            if self.is_half_cut() {
+                self.words[HEIR].store(u64::from(me.0) + 1, SeqCst); // G2
+            } else {
+                self.words[HEIR].store(0, SeqCst); // Of a repairer that has died.
+                self.growth.unlatch_exclusive();
+            }
+        }
+        Ok(())
+    }
+}

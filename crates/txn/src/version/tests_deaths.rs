@@ -1,0 +1,540 @@
+//! A process dies at each store to the region in turn, beside others that write and read snapshots. These go on, and
+//! every snapshot sees what was committed below it. Nothing of the dead is left. A repairer dies too, and the next one
+//! repairs for both.
+//!
+//! Pages are a plain map. A page's latch is that map's mutex, which is never held over a step. Whether a transaction of
+//! the dead has committed is known from the map as well: the engine asks the log.
+//!
+//! `ROUNDS` is for the random campaign. A failure prints the plan. `SEED` tries that round alone.
+
+mod check;
+mod works;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
+use ledgerstone_page::{Lsn, OpId, PageId, Xid};
+use ledgerstone_region::sync::deaths::{is_dead, kill_at_step, spawn_in, stop_at_step, yield_at_steps};
+use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::{Dead, Random, Region, Repair, Share, SlotTable};
+
+use super::planted::Part;
+use super::{Before, Horizon, Image, Look, Times, VersionStore, View, Who, Writer};
+use crate::TxnTable;
+
+use works::{ALL, Work};
+
+const SPACE: PageId = PageId(9);
+
+/// The processes: one that dies, two that work, one that repairs and may die, one that repairs after it.
+const VICTIM: u32 = 1;
+const WORKERS: [u32; 2] = [2, 3];
+const REPAIRERS: [u32; 2] = [4, 5];
+/// Keys that each transaction slot has for itself.
+const KEYS: u8 = 8;
+const SLOTS: u32 = 8;
+
+/// What is to happen: deaths before these steps, 0 none.
+#[derive(Debug, Clone, Copy, Default)]
+struct Plan {
+    seed: u64,
+    victim_dies_at: u64,
+    repairer_dies_at: u64,
+    worker_dies_at: u64,
+    worker_stops_at: u64,
+    /// Before one of so many steps others may run; 0: where a thread waits only.
+    yields: u64,
+    forgotten: Option<Part>,
+}
+
+/// Who has died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Died {
+    victim: bool,
+    repairer: bool,
+    worker: bool,
+}
+
+type Value = Option<Vec<u8>>;
+
+/// A change of a page, as the log has it.
+struct Change {
+    lsn: Lsn,
+    xid: Xid,
+    key: u8,
+    before: Value,
+}
+
+/// A transaction that has not ended.
+#[derive(Clone)]
+struct Unended {
+    process: u32,
+    xid: Xid,
+    /// What its keys were.
+    before: BTreeMap<u8, Value>,
+    commit: Option<Lsn>,
+    /// The process that will end it, once it is mended. Whether it is about that.
+    ender: Option<(u32, bool)>,
+    /// What the log has, and no page yet: a key, what it was, and its new value. A repair builds the page again.
+    logged: Option<(Lsn, u8, Value, Value)>,
+}
+
+/// What all know of each other.
+#[derive(Default)]
+struct Model {
+    xid: u64,
+    /// What the pages say, with a version.
+    page: BTreeMap<u8, (u64, Value)>,
+    /// All changes by LSN.
+    changes: Vec<Change>,
+    /// By transaction slot.
+    unended: BTreeMap<u32, Unended>,
+    /// What was committed, by key and LSN.
+    committed: BTreeMap<(u8, Lsn), Value>,
+    /// What snapshots have seen of keys.
+    seen: Vec<(Lsn, u8, Value)>,
+}
+
+impl Model {
+    fn page(&self, key: u8) -> (u64, Value) {
+        self.page.get(&key).cloned().unwrap_or_default()
+    }
+
+    /// The page of slot `slot` changes as the log says.
+    fn apply_logged(&mut self, slot: u32) {
+        let unended = self.unended.get_mut(&slot).expect("it has begun");
+        if let Some((lsn, key, before, value)) = unended.logged.take() {
+            let xid = unended.xid;
+            unended.before.entry(key).or_insert(before.clone());
+            self.changes.push(Change { lsn, xid, key, before });
+            self.set_page(key, value);
+        }
+    }
+
+    fn set_page(&mut self, key: u8, value: Value) {
+        let page = self.page.entry(key).or_default();
+        *page = (page.0 + 1, value);
+    }
+
+    /// What a snapshot sees.
+    fn at(&self, lsn: Lsn, key: u8) -> Value {
+        self.committed.range((key, Lsn(0))..(key, lsn)).next_back().and_then(|(_, value)| value.clone())
+    }
+}
+
+/// What all processes have in common.
+struct World {
+    region: Region,
+    slots: Arc<SlotTable>,
+    log: Arc<Log>,
+    disk: Arc<dyn Disk>,
+    table: Arc<TxnTable>,
+    store: Arc<VersionStore>,
+    model: Arc<Mutex<Model>>,
+    is_over: Arc<AtomicBool>,
+}
+
+/// A process's own view of it.
+#[derive(Clone)]
+struct Own {
+    process: u32,
+    slots: Arc<SlotTable>,
+    log: Arc<Log>,
+    table: Arc<TxnTable>,
+    store: Share<VersionStore>,
+    model: Arc<Mutex<Model>>,
+}
+
+/// An open transaction.
+struct Open {
+    writer: Writer,
+    slot: u32,
+    xid: Xid,
+    first_lsn: Lsn,
+}
+
+impl World {
+    fn new(work: Work, forgotten: Option<Part>) -> World {
+        let region = Region::shared(4 << 20).unwrap();
+        let slots = Arc::new(SlotTable::create(&region, 32).unwrap());
+        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        let config = LogConfig {
+            segment_bytes: 1 << 20,
+            buffer_bytes: 256 << 10,
+            slots: Some(Arc::clone(&slots)),
+            ..LogConfig::new(Arc::clone(&disk), region.clone(), [7; 16])
+        };
+        let log = Log::open(config).unwrap();
+        let mut store = VersionStore::create(&region, &log, &slots, work.store_bytes(), SLOTS).unwrap();
+        Arc::get_mut(&mut store).unwrap().forgotten = forgotten;
+        let table = Arc::new(TxnTable::create(&region, 8).unwrap());
+        World { region, slots, log, disk, table, store, model: Arc::default(), is_over: Arc::default() }
+    }
+
+    fn view(&self, process: u32) -> Own {
+        let view = self.region.view().unwrap();
+        let slots = Arc::new(self.slots.attach(&view).unwrap());
+        let log = self.log.attach(&view, Arc::clone(&slots), Arc::clone(&self.disk), None).unwrap();
+        let store = Share::new(self.store.attach(&view, &log, &slots).unwrap());
+        Own { process, slots, log, table: Arc::clone(&self.table), store, model: Arc::clone(&self.model) }
+    }
+
+    fn start(&self, process: u32, name: &str, f: impl FnOnce(&Own) + Send + 'static) -> sync::JoinHandle<()> {
+        let own = self.view(process);
+        spawn_in(process, name, move || f(&own))
+    }
+
+    fn repairer(&self, process: u32, every_ns: u64) -> sync::JoinHandle<()> {
+        let is_over = Arc::clone(&self.is_over);
+        self.start(process, "repairs", move |own| {
+            let mut ending = Vec::new();
+            while !is_over.load(SeqCst) {
+                sync::sleep_ns(every_ns);
+                ending.extend(own.repair());
+            }
+            ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+        })
+    }
+}
+
+impl Own {
+    fn model<T>(&self, look: impl FnOnce(&mut Model) -> T) -> T {
+        look(&mut self.model.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// Repairs, if anybody has died. Then another thread ends the transactions of the dead: it may come to wait for
+    /// whoever dies next, and this one must not.
+    fn repair(&self) -> Option<sync::JoinHandle<()>> {
+        let mend = |dead: &Dead<'_>| {
+            self.log.repair(dead)?;
+            self.store.repair(dead)?;
+            let processes: Vec<u32> = dead.slots().iter().filter_map(|no| self.slots.slot(*no).process()).collect();
+            self.model(|model| {
+                let is_deads = |(_, unended): &(&u32, &mut Unended)| {
+                    processes.contains(&unended.ender.map_or(unended.process, |(ender, _)| ender))
+                };
+                let of_dead: Vec<u32> = model.unended.iter_mut().filter(is_deads).map(|(slot, _)| *slot).collect();
+                for slot in of_dead {
+                    model.apply_logged(slot); // As the cache's repair does, which comes after the store's.
+                    model.unended.get_mut(&slot).expect("as found").ender = Some((self.process, false));
+                }
+            });
+            self.log.inherit(dead)
+        };
+        self.slots.repair(mend).unwrap().then(|| {
+            let own = self.clone();
+            sync::spawn("ends", move || {
+                sync::sleep_ns(200_000); // Snapshots are opened meanwhile.
+                while own.end_one_of_the_dead() {}
+                own.log.release_inherited(own.log.inherited());
+            })
+        })
+    }
+
+    /// As the layer of transactions would.
+    fn end_one_of_the_dead(&self) -> bool {
+        let mine = self.model(|model| {
+            let mine = model.unended.iter_mut().find(|(_, unended)| unended.ender == Some((self.process, false)));
+            mine.map(|(slot, unended)| {
+                unended.ender = Some((self.process, true));
+                (*slot, unended.clone())
+            })
+        });
+        let Some((slot, unended)) = mine else { return false };
+        let mut writer = self.store.adopt(slot, unended.xid);
+        match unended.commit {
+            Some(lsn) => self.store.end_commit(&mut writer, lsn),
+            None => self.roll_back(slot, &mut writer),
+        }
+        self.model(|model| model.unended.remove(&slot));
+        true
+    }
+
+    fn open(&self) -> View {
+        let thread = self.slots.current();
+        VersionStore::open_view(&self.store, &self.table, thread, Xid(1), Horizon::None).unwrap()
+    }
+
+    fn begin(&self, slot: u32) -> Open {
+        self.slots.current(); // Only who has a thread slot can be found dead.
+        let process = self.process;
+        let xid = self.model(|model| {
+            model.xid += 1;
+            let xid = Xid(model.xid);
+            let unended = Unended { process, xid, before: BTreeMap::new(), commit: None, ender: None, logged: None };
+            assert!(model.unended.insert(slot, unended).is_none(), "slot {slot} is in use");
+            xid
+        });
+        Open { writer: Writer::default(), slot, xid, first_lsn: Lsn(0) }
+    }
+
+    fn write(&self, open: &mut Open, key: u8, value: Value) {
+        let key = open.slot as u8 * KEYS + key;
+        let (_, old) = self.model(|model| model.page(key));
+        let before = old.as_ref().map_or(Before::Absent, |value| Before::Record(value.len() as u16, value));
+        let who = Who { slot: open.slot, xid: open.xid, first_lsn: open.first_lsn };
+        self.store.drop_spilled_images(&mut open.writer);
+        let times = if old.is_none() { Times::First } else { Times::Any };
+        self.store.note(&mut open.writer, who, SPACE, &name_of(key), before, times);
+        let lsn = self.append(RecordKind::End, |lsn| {
+            self.model(|model| {
+                let unended = model.unended.get_mut(&open.slot).expect("it has begun");
+                unended.logged = Some((lsn, key, old, value));
+            });
+        });
+        if open.first_lsn == Lsn(0) {
+            open.first_lsn = lsn;
+        }
+        self.store.before_change(&mut open.writer);
+        self.model(|model| model.apply_logged(open.slot));
+        sync::yield_point("written");
+    }
+
+    fn append(&self, kind: RecordKind, then: impl FnOnce(Lsn)) -> Lsn {
+        let mut claim = self.log.claim(256).unwrap();
+        let record =
+            NewRecord { kind, xid: Xid(7), prev_lsn: Lsn(0), op: OpId(0), flags: 0, page: None, body: &[&[0; 8]] };
+        let lsn = self.log.append(&mut claim, &record);
+        then(lsn);
+        self.log.give_back(claim);
+        lsn
+    }
+
+    fn commit(&self, mut open: Open) {
+        self.store.begin_commit(&open.writer);
+        sync::yield_point("committing");
+        let lsn = self.append_commit(open.slot);
+        sync::yield_point("committed");
+        if !open.writer.is_empty() {
+            self.store.end_commit(&mut open.writer, lsn);
+        }
+        self.model(|model| model.unended.remove(&open.slot));
+    }
+
+    fn append_commit(&self, slot: u32) -> Lsn {
+        // No step between the two: from here on, the log says so.
+        self.append(RecordKind::Commit, |lsn| {
+            self.model(|model| {
+                let unended = model.unended.get_mut(&slot).expect("it has begun");
+                unended.commit = Some(lsn);
+                let keys: Vec<u8> = unended.before.keys().copied().collect();
+                for key in keys {
+                    let (_, value) = model.page(key);
+                    model.committed.insert((key, lsn), value);
+                }
+            });
+        })
+    }
+
+    fn abort(&self, mut open: Open) {
+        self.roll_back(open.slot, &mut open.writer);
+        self.model(|model| model.unended.remove(&open.slot));
+    }
+
+    fn roll_back(&self, slot: u32, writer: &mut Writer) {
+        self.model(|model| {
+            let before = model.unended[&slot].before.clone();
+            before.into_iter().for_each(|(key, value)| model.set_page(key, value));
+        });
+        sync::yield_point("pages put right");
+        self.store.end_abort(writer);
+    }
+
+    /// What a snapshot sees of a key. `None`: it is too old.
+    fn read(&self, view: &View, key: u8) -> Option<Value> {
+        let mut image = Image::default();
+        let mut round = 0;
+        loop {
+            self.store.check(view.at()).ok()?;
+            let (version, on_page) = self.model(|model| model.page(key));
+            sync::yield_point("page read");
+            let look = self.store.look(view.at(), 0, SPACE, &name_of(key), &mut image);
+            let unseen = self.store.unseen(view.at(), Xid(0), SPACE);
+            self.store.check(view.at()).ok()?;
+            let is_still = self.model(|model| model.page(key).0 == version);
+            if !is_still || look == Look::Committing || unseen.is_committing {
+                self.store.pause(round);
+                round += 1;
+                continue;
+            }
+            let theirs = self.model(|model| {
+                let is_theirs = |change: &&Change| change.key == key && unseen.contains(change.xid);
+                model.changes.iter().find(is_theirs).map(|change| (change.lsn, change.before.clone()))
+            });
+            if let Some((lsn, before)) = theirs
+                && (look != Look::Image || image.until >= lsn)
+            {
+                return Some(before);
+            }
+            if look == Look::Page {
+                return Some(on_page);
+            }
+            return Some(image.header.map(|_| image.value.clone()));
+        }
+    }
+
+    /// Reads all keys twice. The model says later whether what was seen is right.
+    fn read_all(&self) {
+        let view = self.open();
+        for key in (0..2).flat_map(|_| 0..SLOTS as u8 * KEYS) {
+            let Some(value) = self.read(&view, key) else { return };
+            self.model(|model| model.seen.push((view.at().lsn, key, value)));
+        }
+    }
+}
+
+/// Of several lengths; neighbours share a bucket.
+fn name_of(key: u8) -> Vec<u8> {
+    vec![key; 1 + usize::from(key % 4) * 5]
+}
+
+/// Runs the work beside a death, and looks at what is there afterwards.
+fn run(work: Work, plan: Plan) -> Died {
+    let run = Scheduler::run_within(plan.seed, 2_000_000, || {
+        let world = World::new(work, plan.forgotten);
+        kill_at_step(VICTIM, plan.victim_dies_at);
+        kill_at_step(REPAIRERS[0], plan.repairer_dies_at);
+        kill_at_step(WORKERS[1], plan.worker_dies_at);
+        stop_at_step(WORKERS[1], plan.worker_stops_at, 30_000_000);
+        let all = [VICTIM].into_iter().chain(WORKERS).chain(REPAIRERS);
+        all.for_each(|process| yield_at_steps(process, plan.yields, plan.seed + u64::from(process)));
+        let repairers = [world.repairer(REPAIRERS[0], 700_000), world.repairer(REPAIRERS[1], 40_000_000)];
+        let victim = world.start(VICTIM, "victim", move |own| own.work(work));
+        let seed = plan.seed;
+        let workers = [
+            world.start(WORKERS[0], "writes", move |own| own.live(1, seed)),
+            world.start(WORKERS[1], "writes", move |own| own.live(2, seed)),
+            world.start(WORKERS[0], "reads", |own| (0..3).for_each(|_| own.read_all())),
+        ];
+        let victim = victim.join().is_err();
+        let [first, second, reader] = workers;
+        first.join().unwrap_or_else(|panic| panic.resume());
+        let second = second.join();
+        reader.join().unwrap_or_else(|panic| panic.resume());
+        let worker = plan.worker_dies_at != 0 && second.is_err();
+        if !worker {
+            second.unwrap_or_else(|panic| panic.resume());
+        }
+        let await_death = |process| {
+            while !is_dead(process) {
+                sync::sleep_ns(1_000_000);
+            }
+        };
+        [(victim, VICTIM), (worker, WORKERS[1])]
+            .into_iter()
+            .filter(|(died, _)| *died)
+            .for_each(|(_, no)| await_death(no));
+        sync::sleep_ns(100_000_000); // Somebody repairs.
+        world.is_over.store(true, SeqCst);
+        let [first, last] = repairers;
+        let repairer = first.join();
+        last.join().unwrap_or_else(|panic| panic.resume());
+        let died = Died { victim, repairer: plan.repairer_dies_at != 0 && repairer.is_err(), worker };
+        if died.repairer {
+            await_death(REPAIRERS[0]);
+        } else {
+            repairer.unwrap_or_else(|panic| panic.resume());
+        }
+        let own = world.view(0);
+        if let Some(ending) = own.repair() {
+            ending.join().unwrap_or_else(|panic| panic.resume());
+        }
+        own.check();
+        died
+    });
+    run.unwrap_or_else(|stuck| panic!("{work:?} {plan:?}: {stuck}"))
+}
+
+/// A plan for the `n`th step of a run of this work.
+fn plan(work: Work, n: u64) -> Plan {
+    Plan { seed: work as u64 * 100_000 + n, ..Plan::default() }
+}
+
+#[test]
+fn deaths_at_each_step_are_repaired() {
+    let mut deaths = BTreeMap::new();
+    for work in ALL {
+        for n in 1.. {
+            if !run(work, Plan { victim_dies_at: n, ..plan(work, n) }).victim {
+                break;
+            }
+            *deaths.entry(work as u64).or_insert(0) += 1;
+        }
+    }
+    println!("deaths by work: {deaths:?}");
+    assert!(deaths.len() == ALL.len() && deaths.values().all(|count| *count > 20), "{deaths:?}");
+}
+
+/// At every 499th step of the victim, and at each of the repairer's.
+#[test]
+fn deaths_of_repairers_are_repaired() {
+    let mut pairs = 0;
+    for work in ALL {
+        for n in (1..).step_by(499) {
+            let plan = |r| Plan { victim_dies_at: n, repairer_dies_at: r, ..plan(work, n * 1000 + r) };
+            if !run(work, plan(0)).victim {
+                break;
+            }
+            for r in 1.. {
+                if !run(work, plan(r)).repairer {
+                    break;
+                }
+                pairs += 1;
+            }
+        }
+    }
+    println!("{pairs} pairs");
+    assert!(pairs > 200, "{pairs}");
+}
+
+#[test]
+fn deaths_and_stops_at_random() {
+    let rounds = std::env::var("ROUNDS").map_or(300, |rounds| rounds.parse().expect("a number of rounds"));
+    let seeds = match std::env::var("SEED") {
+        Ok(seed) if !seed.is_empty() => vec![seed.parse().expect("a seed")],
+        _ => (0..rounds).collect::<Vec<u64>>(),
+    };
+    let mut count = [0; 3];
+    for seed in seeds {
+        let mut random = Random::new(seed);
+        let work = *ALL.get(random.below(ALL.len() as u64 + 1) as usize).unwrap_or(&Work::Long);
+        let plan = Plan {
+            seed,
+            victim_dies_at: 1 + random.below(if work == Work::Long { 60_000 } else { 400 }),
+            repairer_dies_at: random.below(3) * random.below(150),
+            worker_dies_at: random.below(2) * random.below(800),
+            worker_stops_at: random.below(2) * random.below(400),
+            yields: [0, 2, 7, 30][random.below(4) as usize],
+            forgotten: None,
+        };
+        let died = run(work, plan);
+        for (count, died) in count.iter_mut().zip([died.victim, died.repairer, died.worker]) {
+            *count += u64::from(died);
+        }
+    }
+    println!("{rounds} rounds; deaths of the victim, a repairer, a worker: {count:?}");
+}
+
+/// Whatever a repair leaves out is missed by some run, if only because it never ends.
+#[test]
+fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
+    let hook = std::panic::take_hook();
+    std::panic::set_hook(Box::new(|_| {}));
+    let is_missed = |part: Part| {
+        let fails = |work, n| {
+            let plan = Plan { victim_dies_at: n, forgotten: Some(part), ..plan(work, n) };
+            std::panic::catch_unwind(|| run(work, plan)).is_err()
+        };
+        let found = (0..7).find_map(|first| {
+            ALL.into_iter().find_map(|work| (1 + first..1000).step_by(7).find(|n| fails(work, *n)).map(|n| (work, n)))
+        });
+        println!("{part:?}: {found:?}");
+        found.is_some()
+    };
+    let found: Vec<_> = Part::ALL.iter().filter(|part| !is_missed(**part)).collect();
+    std::panic::set_hook(hook);
+    assert!(found.is_empty(), "these are not missed: {found:?}");
+}
