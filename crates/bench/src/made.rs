@@ -4,8 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 
 static MADE: Mutex<Vec<Made>> = Mutex::new(Vec::new());
 
@@ -55,13 +56,23 @@ impl Drop for Note {
     }
 }
 
-/// Interrupts the processes that experiments of this process have started, and removes their temporary directories,
-/// although the experiments still run: the process is to end behind it. Says which directories could not be removed.
+/// Interrupts the processes that experiments of this process have started, waits for their end (5 s at the longest), and
+/// removes the temporary directories, although the experiments still run: the process is to end behind it. Says which
+/// directories could not be removed.
 pub fn abandon() -> Vec<PathBuf> {
     let made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    for made in made.iter() {
-        if let Made::Process(pid) = made {
-            let _ = kill_process(*pid, Signal::INT); // It may have ended.
+    let processes = made.iter().filter_map(|made| match made {
+        Made::Process(pid) => Some(*pid),
+        Made::Directory(_) => None,
+    });
+    for pid in processes.clone() {
+        let _ = kill_process(pid, Signal::INT); // It may have ended.
+    }
+    // One that lives could make a file, or the whole directory again, behind the removal.
+    let patience = Instant::now() + Duration::from_secs(5);
+    for pid in processes {
+        while runs(pid) && Instant::now() < patience {
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
     let directories = made.iter().filter_map(|made| match made {
@@ -69,6 +80,12 @@ pub fn abandon() -> Vec<PathBuf> {
         Made::Process(_) => None,
     });
     directories.filter(|path| !is_removed(path)).cloned().collect()
+}
+
+/// Whether this child has not ended; its end is left for whoever waits for it.
+fn runs(pid: Pid) -> bool {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+    matches!(waitid(WaitId::Pid(pid), look), Ok(None))
 }
 
 /// What still runs may put files there meanwhile.
