@@ -56,9 +56,9 @@ impl Drop for Note {
     }
 }
 
-/// Interrupts the processes that experiments of this process have started, waits for their end (5 s at the longest), and
-/// removes the temporary directories, although the experiments still run: the process is to end behind it. Says which
-/// directories could not be removed.
+/// Interrupts the processes that experiments of this process have started, and waits for their end, 5 s at the longest.
+/// Then removes the temporary directories, although the experiments still run: the process is to end behind it. Says
+/// which directories could not be removed.
 pub fn abandon() -> Vec<PathBuf> {
     let made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
     let processes = made.iter().filter_map(|made| match made {
