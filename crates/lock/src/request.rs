@@ -258,6 +258,16 @@ impl LockTable {
     }
 }
 
+impl LockTable {
+    /// From here on, whoever looks through all owners looks at this one: before its first intention (I1).
+    #[inline]
+    fn use_owner(&self, owner_no: OwnerNo) {
+        if self.header().owners_used.load(Relaxed) <= owner_no.0 {
+            self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst);
+        }
+    }
+}
+
 impl LockManager for LockTable {
     #[cfg(feature = "deaths")]
     fn as_table(&self) -> Option<&LockTable> {
@@ -274,9 +284,7 @@ impl LockManager for LockTable {
         owner.weight.store(0, Relaxed);
         owner.is_avoiding.store(0, Relaxed);
         owner.run.store(owner.run.load(Relaxed).wrapping_add(1), Relaxed);
-        if self.header().owners_used.load(Relaxed) <= owner_no.0 {
-            self.header().owners_used.fetch_max(owner_no.0 + 1, SeqCst); // Before the owner's first intention (I1).
-        }
+        self.use_owner(owner_no);
     }
 
     #[inline]
@@ -493,6 +501,7 @@ impl LockManager for LockTable {
     fn adopt(&self, owner_no: OwnerNo, thread: SlotNo) {
         // A repair may be mending the owner: not after this transaction, but after the last one here.
         LockTable::change_thread(self.owner(owner_no), Holder::of(thread));
+        self.use_owner(owner_no); // It may have died while it began.
     }
 
     fn set_weight(&self, owner_no: OwnerNo, weight: u64) {

@@ -12,7 +12,7 @@ use super::{VICTIM, World, tiny};
 use crate::intention::word_of;
 use crate::planted::Part;
 use crate::tests::{key, patient, table_name};
-use crate::{LockManager, Mode, OwnerNo, wait_word};
+use crate::{LockError, LockManager, Mode, OwnerNo, Wait, wait_word};
 
 /// A thread dies that has granted a lock and not learned yet that the waiter shall give way. The waiter has the lock.
 pub(super) fn grant_beside_a_verdict(forgotten: Option<Part>) {
@@ -196,4 +196,25 @@ fn an_intention_that_its_owner_could_not_believe_in_is_no_lock_of_the_dead() {
 #[test]
 fn whoever_is_granted_a_lock_and_condemned_at_a_time_has_the_lock() {
     grant_beside_a_verdict(None);
+}
+
+/// Its transaction had a place, and the lock table had not heard of it. Whoever ends it may lock for it.
+#[test]
+fn an_owner_that_died_before_it_had_begun_locks_as_others_do() {
+    let outcome = Scheduler::run_within(3, 100_000, || {
+        let world = World::new(None, tiny(), true);
+        let ender = world.start(2, "ender", |here| {
+            let (ended, other) = (OwnerNo(3), OwnerNo(1));
+            here.table.adopt(ended, here.slots.current());
+            here.lock(ended, table_name(7), Mode::IX, patient()).expect("it is free");
+            here.table.begin(other, Xid(2));
+            let refused = here.lock(other, table_name(7), Mode::X, Wait::Try);
+            assert!(matches!(refused, Err(LockError::WouldBlock)), "{refused:?}");
+            here.unlock_all(ended);
+            here.unlock_all(other);
+        });
+        ender.join().unwrap_or_else(|panic| panic.resume());
+        world.assert_all_free();
+    });
+    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
 }
