@@ -200,6 +200,7 @@ impl Cache {
 
     /// Reads what has been asked for, until nothing is left.
     fn reader_round(&self, requests: &Requests) {
+        let _guard = self.pool.slots.guard_thread();
         let mut ahead = self.read_wanted();
         loop {
             let run = requests.runs.lock().pop_front();

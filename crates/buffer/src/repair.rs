@@ -114,6 +114,17 @@ impl Cache {
     }
 }
 
+impl Cache {
+    /// Whether a thread holds a latch of a page, a frame or a lane, or writes a page.
+    #[must_use]
+    pub fn is_held_up_by(&self, slot: SlotNo) -> bool {
+        let mut entries = (0..self.pages_seen()).filter_map(|no| self.entry(PageId(no)).ok());
+        entries.any(|entry| entry.latch.owner() == Some(slot))
+            || self.lane_owners().any(|(_, owner)| owner == slot)
+            || self.pool.frames.all().any(|(_, frame)| [frame.in_hand_of(), frame.writer()].contains(&Some(slot)))
+    }
+}
+
 impl std::fmt::Debug for CacheRepair<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("CacheRepair").field("forgotten", &self.forgotten).finish_non_exhaustive()

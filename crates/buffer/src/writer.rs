@@ -48,6 +48,7 @@ impl Cache {
             let _slot = slots.try_current();
             begins.store(1, SeqCst);
             sync::futex_wake(&begins, 1);
+            let _guard = slots.guard_thread();
             run(&cache, &control[0]);
         });
         *self.writer.mark.lock() = Some(thread.mark());

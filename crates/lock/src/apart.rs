@@ -112,6 +112,10 @@ impl LockManager for Apart {
         self.kept.avoid_deadlocks(owner);
     }
 
+    fn is_held_up_by(&self, thread: SlotNo) -> bool {
+        self.others.is_held_up_by(thread) || self.kept.is_held_up_by(thread)
+    }
+
     fn adopt(&self, owner: OwnerNo, thread: SlotNo) {
         self.others.adopt(owner, thread);
         self.kept.adopt(owner, thread);

@@ -268,6 +268,13 @@ pub trait LockManager: Repair + Send + Sync {
         let _ = (owner, thread);
     }
 
+    /// Whether the thread in this slot holds something that others wait for, and that no guard gives back as it unwinds.
+    /// Asked after a panic.
+    fn is_held_up_by(&self, thread: SlotNo) -> bool {
+        let _ = thread;
+        false
+    }
+
     /// Sets how much would be lost if `owner` gave way, in bytes of log. Called before it may wait.
     fn set_weight(&self, owner: OwnerNo, weight: u64) {
         let _ = (owner, weight);

@@ -18,7 +18,7 @@
 use ledgerstone_region::atomic::{
     AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst,
 };
-use ledgerstone_region::{AnotherDied, Dead, Repair, sync};
+use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo, sync};
 
 use crate::bucket::Holder;
 use crate::flags::Flag;
@@ -44,6 +44,15 @@ impl Repair for LockTable {
 }
 
 impl LockTable {
+    /// Whether a thread holds a latch of the table.
+    pub(crate) fn has_latched(&self, slot: SlotNo) -> bool {
+        let header = self.header();
+        let shards = (0..=SHARDS).map(|no| &self.shard(no).latch);
+        let buckets = self.buckets.iter().map(|bucket| &bucket.latch);
+        let mut latches = [&header.search_latch, &header.fresh_latch].into_iter().chain(shards).chain(buckets);
+        latches.any(|latch| Holder::in_word(latch.load(Relaxed)) == Some(slot))
+    }
+
     /// R5.
     fn end_waits_and_wake(&self) {
         if self.header().is_cancelled.load(SeqCst) != 0 && !self.forgets(Part::CancelledWaits) {

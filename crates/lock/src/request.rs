@@ -504,6 +504,10 @@ impl LockManager for LockTable {
         self.use_owner(owner_no); // It may have died while it began.
     }
 
+    fn is_held_up_by(&self, thread: SlotNo) -> bool {
+        self.has_latched(thread)
+    }
+
     fn set_weight(&self, owner_no: OwnerNo, weight: u64) {
         self.owner(owner_no).weight.store(weight, Relaxed);
     }

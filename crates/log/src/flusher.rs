@@ -44,6 +44,7 @@ impl Log {
             let log = Arc::clone(self);
             let thread = sync::spawn("log flusher", move || {
                 let slot = log.slots.try_current();
+                let _guard = log.slots.guard_thread();
                 log.flusher_began.store(if slot.is_ok() { HAS_SLOT } else { HAS_NO_SLOT }, SeqCst);
                 sync::futex_wake(&log.flusher_began, u32::MAX);
                 if let Ok(me) = slot {
@@ -73,7 +74,8 @@ impl Log {
         self.state.flusher_state.store(ABSENT, SeqCst);
         self.state.flusher_owner.store(0, SeqCst);
         // While another panic unwinds, that one is the news; a second would abort the process.
-        assert!(ended.is_ok() || std::thread::panicking(), "the log's flusher thread has panicked");
+        let is_told = self.is_failed() || std::thread::panicking();
+        assert!(ended.is_ok() || is_told, "the log's flusher thread has panicked");
     }
 
     /// True in the flusher's thread, which must not stop the flusher. A waker runs there, perhaps, and perhaps while

@@ -452,6 +452,12 @@ impl Log {
         self.state.failed.load(Acquire) != 0 || self.fork.is_inherited()
     }
 
+    /// Whether the log has failed since the disk refused a write or a sync of it.
+    #[must_use]
+    pub fn is_failed_by_disk(&self) -> bool {
+        self.cause.lock().is_some()
+    }
+
     #[inline]
     pub(crate) fn check_failed(&self) -> Result<(), LogError> {
         if self.is_failed() { Err(self.failed_error()) } else { Ok(()) }

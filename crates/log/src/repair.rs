@@ -109,6 +109,19 @@ impl Log {
         Ok(newest)
     }
 
+    /// Whether a thread holds anything that another would wait for: a record in hand, a latch, a flush that it leads, a
+    /// place in line.
+    #[must_use]
+    pub fn is_held_up_by(&self, slot: SlotNo) -> bool {
+        let (state, own) = (&*self.state, self.own(slot));
+        let latches = [&state.room_latch, &state.segments_latch];
+        own.in_hand().seen().is_some()
+            || latches.iter().any(|latch| latch.owner() == Some(slot))
+            || FlushState(state.flush.load(SeqCst)).leader() == Some(slot)
+            || own.place.load(SeqCst) != 0
+            || self.line().head() == Some(slot)
+    }
+
     /// P3. No record of the dead is in hand any more.
     fn recount(&self, dead: &Dead<'_>, me: SlotNo) -> Result<(), AnotherDied> {
         dead.latch(&self.state.room_latch, me)?;

@@ -235,6 +235,8 @@ mod timed {
 
     impl<T> Drop for Waiter<'_, T> {
         fn drop(&mut self) {
+            #[cfg(all(feature = "deaths", not(loom)))]
+            crate::sync::deaths::spare_step();
             self.mutex.waiter_count.fetch_sub(1, Relaxed);
             let mut line = self.mutex.line.lock();
             let was_first = line.front().is_some_and(|first| Arc::ptr_eq(first, &self.turn));

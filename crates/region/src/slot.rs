@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! offset  size  field
-//!      0     4  state           0 free, 1 taken
+//!      0     4  state           0 free, 1 taken, 2 lost: its thread has panicked and holds something (T5)
 //!      4     4  long_latch      the latch that the thread holds or waits for over calls that wait: its number + 1
 //!      8     8  users_code      whether the thread runs a user's closure: its number << 1 | 1 while it does
 //!     16     4  process         whose thread has it, or had it last: the process's number + 1; 0 nobody's yet
@@ -17,6 +17,9 @@
 //!     belongs to one process, also if one thread began it and another ends it.
 //! T4. The slots of a process that has died are freed when all crates have mended what it left ([`Repair`]). Until
 //!     then, they stay taken.
+//! T5. A slot whose thread has panicked in the middle of something counts as one of the dead until that is mended. The
+//!     thread waits for it, and goes on with its slot. Who has the region says how it is mended
+//!     ([`SlotTable::after_panics`]).
 //!
 //! Which processes live is asked of `sync`.
 
@@ -36,7 +39,7 @@ impl std::fmt::Display for SlotNo {
 #[cfg(not(loom))]
 pub(crate) use table::{Claims, give_back_claims, replace_claims};
 #[cfg(not(loom))]
-pub use table::{SlotTable, ThreadSlot};
+pub use table::{SlotTable, ThreadGuard, ThreadSlot};
 
 #[cfg(not(loom))]
 mod table {
@@ -44,6 +47,7 @@ mod table {
     use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
     use crate::{ForkMark, Handle, HeldLine, Latch, Region, RegionError, WeakHandle, shared, sync};
     use std::cell::{Cell, RefCell};
+    use std::sync::OnceLock;
 
     shared! {
         /// The state of one thread.
@@ -60,11 +64,12 @@ mod table {
 
     const FREE: u32 = 0;
     const TAKEN: u32 = 1;
+    const LOST: u32 = 2;
 
     impl ThreadSlot {
         /// Whether a thread has it.
         pub fn is_taken(&self) -> bool {
-            self.state.load(Acquire) == TAKEN // Pairs with the exchange in `claim`.
+            self.state.load(Acquire) != FREE // Pairs with the exchange in `claim`.
         }
 
         /// The latch that the thread holds or waits for over calls that wait, by the number that its layer gives it.
@@ -125,6 +130,22 @@ mod table {
         /// Held by the thread that repairs.
         repair: Handle<Latch>,
         fork: ForkMark,
+        after_panics: OnceLock<AfterPanic>,
+    }
+
+    type AfterPanic = Box<dyn Fn() + Send + Sync>;
+
+    /// The whole work of a thread: if it unwinds out of it, others do not wait for what it held (T5).
+    #[must_use = "it looks for a panic when it is dropped"]
+    #[derive(Debug)]
+    pub struct ThreadGuard<'t>(&'t SlotTable);
+
+    impl Drop for ThreadGuard<'_> {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                self.0.has_panicked();
+            }
+        }
     }
 
     fn next_id() -> u64 {
@@ -146,7 +167,7 @@ mod table {
             let latch = region.alloc::<Latch>(1, 64)?;
             let repair = region.handle(latch.offset())?;
             let fork = ForkMark::new()?;
-            Ok(SlotTable { id: next_id(), slots, held, repair, fork })
+            Ok(SlotTable { id: next_id(), slots, held, repair, fork, after_panics: OnceLock::new() })
         }
 
         /// This thread's slot. The first call takes it, and the end of the thread gives it back.
@@ -228,7 +249,8 @@ mod table {
         #[cfg(all(feature = "deaths", not(miri)))]
         pub fn attach(&self, view: &Region) -> Result<SlotTable, RegionError> {
             let (slots, held) = (view.same_slice(&self.slots)?, view.same_slice(&self.held)?);
-            Ok(SlotTable { id: next_id(), slots, held, repair: view.same(&self.repair)?, fork: ForkMark::new()? })
+            let (repair, fork) = (view.same(&self.repair)?, ForkMark::new()?);
+            Ok(SlotTable { id: next_id(), slots, held, repair, fork, after_panics: OnceLock::new() })
         }
 
         /// The latch of whoever repairs.
@@ -236,9 +258,33 @@ mod table {
             &self.repair
         }
 
-        /// Whether the thread that has the slot, or had it last, was of a process that is known to have died.
+        /// Whether the thread that has the slot, or had it last, was of a process that is known to have died, or is lost
+        /// (T5).
         pub fn is_dead(&self, no: SlotNo) -> bool {
+            self.slot(no).state.load(Acquire) == LOST || self.has_process_died(no)
+        }
+
+        fn has_process_died(&self, no: SlotNo) -> bool {
             self.slot(no).process().is_some_and(sync::deaths::is_dead)
+        }
+
+        /// Says what is done about a thread that has panicked in the middle of something: another thread repairs, while
+        /// that one waits. Only the first to say so counts.
+        pub fn after_panics(&self, mend: impl Fn() + Send + Sync + 'static) {
+            let _ = self.after_panics.set(Box::new(mend));
+        }
+
+        /// The calling thread has panicked in the middle of something (T5).
+        pub fn has_panicked(&self) {
+            if let (Some(mend), Ok(me)) = (self.after_panics.get(), self.try_current()) {
+                self.slot(me).state.store(LOST, Release); // Pairs with the load in `is_dead`.
+                mend();
+            }
+        }
+
+        /// The calling thread's work begins, which ends when this is dropped.
+        pub fn guard_thread(&self) -> ThreadGuard<'_> {
+            ThreadGuard(self)
         }
 
         /// Whether a slot is of the calling thread's process (T3). False if the thread has no slot.
@@ -257,6 +303,10 @@ mod table {
         /// crates keep for it, is needed any more (T4).
         pub(crate) fn free_of_the_dead(&self, no: SlotNo) {
             let slot = self.slot(no);
+            if !self.has_process_died(no) {
+                slot.state.store(TAKEN, Release); // T5
+                return;
+            }
             slot.long_latch.store(0, Relaxed); // All published by the last of these stores.
             slot.users_code.store(0, Relaxed);
             slot.state.store(FREE, Release);

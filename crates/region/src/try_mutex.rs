@@ -107,6 +107,8 @@ impl<T> Drop for TryGuard<'_, T> {
     fn drop(&mut self) {
         #[cfg(loom)]
         drop(self.value.take()); // No look at the value after the store, as loom sees it.
+        #[cfg(all(feature = "deaths", not(loom)))]
+        crate::sync::deaths::spare_step();
         self.mutex.is_held.store(0, Release);
     }
 }

@@ -27,9 +27,11 @@ impl Space {
             self.engine.slots.is_of_us(slot) && self.words[HEIR].compare_exchange(heir, 0, SeqCst, Relaxed).is_ok();
         if is_ours {
             let finished = self.cut_again();
-            finished.inspect_err(|error| self.engine.fail(&format!("cutting the data file after a death: {error}")))?;
+            let finished = finished
+                .inspect_err(|error| self.engine.fail(&format!("cutting the data file after a death: {error}")));
             before_end(slot);
-            self.growth.unlatch_exclusive();
+            self.growth.unlatch_exclusive(); // Also after a failure, which whoever waits then learns of.
+            finished?;
         }
         Ok(())
     }

@@ -60,7 +60,10 @@ impl Txn {
     #[inline]
     pub fn commit_in_place(&mut self, durability: Durability) -> Result<Committed, TxnError> {
         self.engine.check()?;
-        if self.chain.last_lsn == Lsn(0) { self.commit_reader(durability) } else { self.commit_writer(durability) }
+        self.ending(|txn| match txn.chain.last_lsn {
+            Lsn(0) => txn.commit_reader(durability),
+            _ => txn.commit_writer(durability),
+        })
     }
 
     #[inline(never)]

@@ -15,6 +15,7 @@ use ledgerstone_region::{ByNumber, Mutex, PerSlot, Region, RegionError, RwLock, 
 
 use crate::begins::Begins;
 use crate::locks;
+use crate::panicked::beginning;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
 use crate::{LogicalUndo, StructureLatches, Txn, TxnError, TxnTable, VersionStore};
@@ -165,8 +166,10 @@ impl Engine {
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
         self.check()?;
         let thread = self.thread()?;
-        let claimed = self.table.claim_own(thread).or_else(|_| self.wait_for_own_slot(thread))?;
-        Engine::begin_in(&Share::new(Arc::clone(self)), claimed, false, Xid::NONE)
+        beginning(self, || {
+            let claimed = self.table.claim_own(thread).or_else(|_| self.wait_for_own_slot(thread))?;
+            Engine::begin_in(&Share::new(Arc::clone(self)), claimed, false, Xid::NONE)
+        })
     }
 
     #[cold]
@@ -193,7 +196,7 @@ impl Engine {
     /// The environment has failed, or all slots are taken.
     pub fn begin_aged(engine: &Share<Engine>, age: Xid) -> Result<Txn, TxnError> {
         engine.check()?;
-        Engine::begin_in(engine, engine.table.claim(engine.thread()?)?, true, age)
+        beginning(engine, || Engine::begin_in(engine, engine.table.claim(engine.thread()?)?, true, age))
     }
 
     /// Begins a transaction of the user's in the place of one that has ended. So nothing is allocated, and no reference
@@ -209,8 +212,7 @@ impl Engine {
         assert!(ended.ended && !ended.is_prepared, "transaction {} has not ended", ended.xid());
         let engine = &*ended.engine;
         engine.check()?;
-        let claimed = engine.table.claim(thread)?;
-        let (no, xid) = engine.enter_slot(claimed, true, age)?;
+        let (no, xid) = beginning(engine, || engine.enter_slot(engine.table.claim(thread)?, true, age))?;
         let lock_timeout_ns = engine.settings.lock_timeout_ns;
         ended.renew(no, xid, lock_timeout_ns);
         Ok(())
@@ -294,6 +296,15 @@ impl Engine {
         self.locks.cancel_all_waits();
     }
 
+    /// Waits a little for a writer that is committing. That writer waits for nothing itself. `round` counts from 0.
+    ///
+    /// # Errors
+    /// The environment has failed: the writer may never end its commit.
+    pub fn pause_for_commit(&self, round: u32) -> Result<(), TxnError> {
+        self.versions.pause(round);
+        self.check()
+    }
+
     /// True in a child of the process that opened the environment. Files and locks are the parent's, and background
     /// threads did not come along. The child touches nothing, not even in destructors.
     #[inline]
@@ -322,7 +333,13 @@ impl Engine {
     #[must_use]
     pub fn why_failed(&self) -> String {
         let why = self.why_failed.lock().clone();
-        if why.is_empty() && self.log.is_failed() { "a write or sync of the log failed".into() } else { why }
+        match (why.is_empty(), self.log.is_failed_by_disk()) {
+            (true, true) => "a write or sync of the log failed".into(),
+            (true, false) if self.log.is_failed() => {
+                "the page cache has failed, or a thread panicked that changed a page".into()
+            }
+            _ => why,
+        }
     }
 
     /// Refuses when the environment has failed.

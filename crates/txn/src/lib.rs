@@ -39,6 +39,7 @@ mod loom_used;
 #[cfg(not(loom))]
 mod orphans;
 #[cfg(not(loom))]
+mod panicked;
 mod planted_repair;
 #[cfg(not(loom))]
 mod prepare;
@@ -85,6 +86,8 @@ pub use error::TxnError;
 pub use locks::{KeyLock, key_hash, key_name, table_name};
 #[cfg(not(loom))]
 pub use orphans::OrphanInDoubt;
+#[cfg(not(loom))]
+pub use panicked::{Call, PANICKED};
 #[cfg(all(feature = "deaths", not(loom)))]
 pub use planted_repair::RepairPart;
 #[cfg(not(loom))]
@@ -101,7 +104,6 @@ pub use table::{OWN_SLOT_COUNT, TxnSlot, TxnTable};
 pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]
 pub use undo::{LogicalUndo, UndoPlace};
-#[cfg(not(loom))]
 pub use users_code::{PATIENCE_NS, Patience, UsersCode, WaitForCall, run_users_code};
 #[cfg(not(loom))]
 pub use version::{At, Before, Horizon, Image, Look, SnapshotPin, Unseen, VersionStat, VersionStore, View};

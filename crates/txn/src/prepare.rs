@@ -164,6 +164,10 @@ impl Txn {
     /// transaction is prepared.
     pub fn prepare(&mut self, global_id: &[u8]) -> Result<Lsn, TxnError> {
         self.engine.check()?;
+        self.ending(|txn| txn.prepare_now(global_id))
+    }
+
+    fn prepare_now(&mut self, global_id: &[u8]) -> Result<Lsn, TxnError> {
         if !(1..=GLOBAL_ID_BYTES_MAX).contains(&global_id.len()) {
             return Err(TxnError::GlobalId { len: global_id.len(), max: GLOBAL_ID_BYTES_MAX });
         }
@@ -213,12 +217,14 @@ impl Txn {
     /// If the rollback fails, the environment fails. A restart finishes the rollback, or asks again.
     pub fn abort_prepared(&mut self) -> Result<(), TxnError> {
         self.engine.check()?;
-        self.claim(2 * RECORD_OVERHEAD_BYTES)?;
-        let lsn = self.chain.append_plain(&self.engine, RecordKind::Abort, &[])?; // Y3
-        self.is_prepared = false;
-        self.roll_back_all()?;
-        self.engine.log.flush_to(lsn)?;
-        Ok(())
+        self.ending(|txn| {
+            txn.claim(2 * RECORD_OVERHEAD_BYTES)?;
+            let lsn = txn.chain.append_plain(&txn.engine, RecordKind::Abort, &[])?; // Y3
+            txn.is_prepared = false;
+            txn.roll_back_all()?;
+            txn.engine.log.flush_to(lsn)?;
+            Ok(())
+        })
     }
 
     fn give_up_reading(&self, locks: Vec<(LockName, Mode)>) {

@@ -47,13 +47,15 @@ impl Txn {
 
     pub(crate) fn roll_back_all(&mut self) -> Result<(), TxnError> {
         self.engine.check()?;
-        if self.chain.last_lsn != Lsn(0) {
-            self.slot().enter(state::ABORTING);
-            self.undo_back_to(Lsn(0))?;
-            self.finish_rollback()?;
-        }
-        self.end_rolled_back();
-        Ok(())
+        self.ending(|txn| {
+            if txn.chain.last_lsn != Lsn(0) {
+                txn.slot().enter(state::ABORTING);
+                txn.undo_back_to(Lsn(0))?;
+                txn.finish_rollback()?;
+            }
+            txn.end_rolled_back();
+            Ok(())
+        })
     }
 
     /// Ends it, when all that it has done is undone.

@@ -322,7 +322,7 @@ impl Txn {
         let begin = self.chain.append_plain(&self.engine, RecordKind::NtaBegin, &[])?;
         let marks = self.marks.count();
         self.set_nesting(self.nesting + 1);
-        let result = catch_unwind(AssertUnwindSafe(|| f(self)));
+        let result = catch_unwind(AssertUnwindSafe(|| f(self))).inspect_err(|_| self.engine.after_panic(false));
         self.nesting -= 1; // The slot says so when the log does: until then the top action is open.
         self.marks.truncate(marks);
         let undone = if matches!(result, Ok(Ok(_))) { Ok(()) } else { self.undo_back_to(begin) };
@@ -353,7 +353,7 @@ impl Txn {
     /// What `f` returns. If the rollback fails, the environment has failed.
     pub fn in_one_step<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
         let before = self.savepoint();
-        let done = catch_unwind(AssertUnwindSafe(|| f(self)));
+        let done = catch_unwind(AssertUnwindSafe(|| f(self))).inspect_err(|_| self.engine.after_panic(false));
         let taken_back = if matches!(done, Ok(Ok(_))) { Ok(()) } else { self.rollback_to(before) };
         let released = self.release_savepoint(before);
         match done {
@@ -640,6 +640,9 @@ impl Drop for Txn {
         }
         if self.engine.is_inherited() {
             return; // The parent's; its mutexes may be held by threads that are not here.
+        }
+        if std::thread::panicking() && !self.ended {
+            self.engine.after_panic(false); // It is rolled back unless that would wait for this thread itself.
         }
         if self.is_loser && !self.ended {
             // Records that are undone out of their order would be undone again (B3): the next restart knows them.

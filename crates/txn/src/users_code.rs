@@ -200,6 +200,9 @@ impl Drop for Out<'_> {
         if let Some(slot) = self.slot {
             slot.leave_users_code(self.was_there);
         }
+        if std::thread::panicking() {
+            crate::panicked::leaves_users_code();
+        }
     }
 }
 

@@ -12,7 +12,6 @@ mod locking;
 mod media;
 pub(crate) mod open;
 pub(crate) mod rebuild;
-#[cfg(feature = "deaths")]
 mod repair;
 mod rolling_back;
 mod stat;
@@ -28,6 +27,7 @@ use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_region::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use ledgerstone_region::{PerSlot, Share, SlotNo, sync};
+use ledgerstone_txn::Call;
 
 pub use compact::{CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;
@@ -96,7 +96,10 @@ fn start(env: &Arc<Inner>, name: &str, work: impl FnOnce(&Arc<Inner>) + Send + '
     let env = Arc::clone(env);
     start_with(name, move || {
         let _ = env.engine.thread(); // Without one it asks again whenever it works.
-        move || work(&env)
+        move || {
+            let _guard = env.engine.slots.guard_thread();
+            work(&env);
+        }
     })
 }
 
@@ -151,6 +154,7 @@ impl Environment {
 
     pub(crate) fn open_with(options: &Options, disk: Arc<dyn Disk>) -> Result<Environment, Error> {
         let env = Arc::new(open::open(options, disk)?);
+        env.mend_after_panics();
         let mut threads = Vec::new();
         if options.has_background_threads {
             env.engine.log.start_flusher()?;
@@ -169,8 +173,8 @@ impl Environment {
                 }
             }
             if let period_ms @ 1.. = env.effective.deadlock_period_ms {
-                let (env, period_ns) = (Arc::clone(&env), period_ms.saturating_mul(1_000_000));
-                threads.push(sync::spawn("detector", move || background::detect_deadlocks(&env, period_ns)));
+                let period_ns = period_ms.saturating_mul(1_000_000);
+                threads.push(start(&env, "detector", move |env| background::detect_deadlocks(env, period_ns)));
             }
             env.nudge_reclaim(); // What a crash left over.
         }
@@ -187,6 +191,7 @@ impl Environment {
     /// A page or the log cannot be written.
     pub fn checkpoint(&self) -> Result<Lsn, Error> {
         let env = &self.inner.handles.env;
+        let _call = Call::begin(&env.engine);
         env.work_for_keepers(); // So that it can give log up.
         env.checkpoint()
     }
@@ -307,6 +312,7 @@ impl Environment {
         if !env.is_read_only {
             env.engine.check()?;
         }
+        let _call = Call::begin(&env.engine);
         env.reclaim(&|| true).map(drop)
     }
 

@@ -1,4 +1,4 @@
-//! What an environment does about a process that has died.
+//! What an environment does about a process that has died, or a thread that has panicked with something in its hands.
 //!
 //! The latches of this layer that the dead held are taken over and given back, since what they guard may stay as it is:
 //! * of checkpoints. A checkpoint that the control file does not name is none, and the log is given up only behind one
@@ -7,14 +7,21 @@
 //! * of compactions. Each step is a transaction, which ends as all of the dead do. The next compaction begins again.
 //! * of the keepers that work. One that is asked again goes on where its own files say.
 
+use std::sync::Arc;
+
+#[cfg(feature = "deaths")]
 use ledgerstone_page::Lsn;
-use ledgerstone_region::{Dead, Latch, Repair, SlotNo};
+use ledgerstone_region::{Dead, Latch, Repair, SlotNo, sync};
+#[cfg(feature = "deaths")]
 use ledgerstone_txn::OrphanInDoubt;
+use ledgerstone_txn::PANICKED;
 
-use super::Environment;
 use crate::Error;
-use crate::inner::{Inner, Waiting};
+use crate::inner::Inner;
+#[cfg(feature = "deaths")]
+use crate::{environment::Environment, inner::Waiting};
 
+#[cfg(feature = "deaths")]
 impl Environment {
     /// Mends what processes have left that are known to have died. True if anybody had died: then some thread of this
     /// process calls [`Environment::end_orphans`]. The caller holds nothing.
@@ -25,14 +32,7 @@ impl Environment {
     /// The thread has no slot.
     #[doc(hidden)]
     pub fn repair_after_deaths(&self) -> Result<bool, Error> {
-        let env = self.inner();
-        let me = env.engine.thread()?;
-        let also = |dead: &Dead<'_>| {
-            env.space.repair(dead)?;
-            env.give_back_latches(dead, me);
-            Ok(())
-        };
-        Ok(ledgerstone_recovery::repair(&env.engine, also)?)
+        self.inner().repair()
     }
 
     /// Ends the transactions of the dead after whom this process has repaired. Those in doubt wait for a decision here.
@@ -44,12 +44,7 @@ impl Environment {
     #[doc(hidden)]
     pub fn end_orphans(&self) -> Result<(), Error> {
         let env = self.inner();
-        env.space.finish_cut(|heir| {
-            let latch = &env.checkpoint_latch[0];
-            if latch.owner() == Some(heir) {
-                latch.unlatch_exclusive(); // It was kept for this.
-            }
-        })?;
+        env.finish_cut()?;
         env.engine.end_orphans(|found| env.await_decision(found))?;
         env.nudge_reclaim(); // They may have dropped tables, and have told nobody.
         Ok(())
@@ -57,6 +52,44 @@ impl Environment {
 }
 
 impl Inner {
+    /// Has a thread that panics with something in its hands mended after, by another one, while it waits.
+    pub(crate) fn mend_after_panics(self: &Arc<Inner>) {
+        let env = Arc::downgrade(self);
+        self.engine.slots.after_panics(move || {
+            let Some(env) = env.upgrade() else { return };
+            env.engine.fail(PANICKED);
+            // Whatever goes wrong here, all are told so who do not wait for what was held.
+            if let Ok(thread) = sync::try_spawn("mends after a panic", move || env.give_back_of_the_lost()) {
+                let _ = thread.join();
+            }
+        });
+    }
+
+    fn give_back_of_the_lost(&self) {
+        if self.repair().is_ok() {
+            let _ = self.finish_cut(); // It fails, as all does, and gives the latches back.
+        }
+    }
+
+    fn repair(&self) -> Result<bool, Error> {
+        let me = self.engine.thread()?;
+        let also = |dead: &Dead<'_>| {
+            self.space.repair(dead)?;
+            self.give_back_latches(dead, me);
+            Ok(())
+        };
+        Ok(ledgerstone_recovery::repair(&self.engine, also)?)
+    }
+
+    fn finish_cut(&self) -> Result<(), Error> {
+        Ok(self.space.finish_cut(|heir| {
+            let latch = &self.checkpoint_latch[0];
+            if latch.owner() == Some(heir) {
+                latch.unlatch_exclusive(); // It was kept for this.
+            }
+        })?)
+    }
+
     fn give_back_latches(&self, dead: &Dead<'_>, me: SlotNo) {
         take_over(&self.checkpoint_latch[0], dead, me, !self.space.is_half_cut());
         for latch in self.compact_latch.iter().chain(self.workers.latch.iter()) {
@@ -64,6 +97,7 @@ impl Inner {
         }
     }
 
+    #[cfg(feature = "deaths")]
     fn await_decision(&self, OrphanInDoubt { record, txn }: OrphanInDoubt) {
         let mut lock_count = 0;
         self.engine.locks.for_each_held(txn.owner(), &mut |_, _| lock_count += 1);

@@ -102,7 +102,9 @@ impl Environment {
             is_closed: AtomicBool::new(false),
         };
         opening.succeeded();
-        Ok(Environment { inner: Arc::new(Clones::of(Arc::new(Handles::of_view(Arc::new(inner))))) })
+        let inner = Arc::new(inner);
+        inner.mend_after_panics();
+        Ok(Environment { inner: Arc::new(Clones::of(Arc::new(Handles::of_view(inner)))) })
     }
 
     /// Ends the background threads, for a look at what is left when nobody does anything.

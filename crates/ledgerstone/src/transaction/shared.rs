@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Common, Mutex, Share, SlotNo, TimedGuard, TimedMutex};
-use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
+use ledgerstone_txn::{Call, Patience, Txn, UsersCode, View, WaitForCall};
 
 use super::TransactionOptions;
 use super::savepoint::Point;
@@ -143,11 +143,15 @@ impl Shared {
 pub(crate) struct Held<'s> {
     pub state: TimedGuard<'s, State>,
     shared: &'s Shared,
+    was_panicking: bool,
 }
 
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
+        let engine = &self.shared.env.engine;
+        engine.look_after_panic(self.was_panicking);
+        let _call = Call::begin(engine); // What comes may panic as well.
         let state = &mut *self.state;
         let has_ended = match &mut state.txn {
             Some(txn) => {
@@ -193,7 +197,7 @@ impl Shared {
     #[inline(always)]
     fn held_by<'s>(&'s self, thread: SlotNo, state: TimedGuard<'s, State>) -> Held<'s> {
         self.holder.store(u32::from(thread.0) + 1, Relaxed);
-        let mut held = Held { state, shared: self };
+        let mut held = Held { state, shared: self, was_panicking: std::thread::panicking() };
         if self.is_doomed.load(Relaxed) {
             held.end();
         }
@@ -203,7 +207,11 @@ impl Shared {
     /// The thread that has the state now, or is the next to have it, rolls the transaction back.
     pub(super) fn doom(&self) {
         self.is_doomed.store(true, Relaxed);
-        drop(self.state.try_lock().map(|state| Held { state, shared: self }));
+        drop(self.state.try_lock().map(|state| self.held_in_passing(state)));
+    }
+
+    fn held_in_passing<'s>(&'s self, state: TimedGuard<'s, State>) -> Held<'s> {
+        Held { state, shared: self, was_panicking: std::thread::panicking() }
     }
 
     #[cold]

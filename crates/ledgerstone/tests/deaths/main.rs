@@ -5,6 +5,7 @@
 #![cfg(feature = "deaths")]
 
 mod model;
+mod panics;
 mod run;
 mod work;
 mod world;

@@ -37,8 +37,13 @@ fn options() -> Options {
 impl Process {
     /// A new environment, and the process that has its background threads.
     pub fn create() -> Arc<Process> {
+        Process::create_with(sync::yield_point) // The others run while the device works.
+    }
+
+    /// The same with a hook that is called while the device works.
+    pub fn create_with(hook: impl Fn(&'static str) + Send + Sync + 'static) -> Arc<Process> {
         let disk = SimDisk::new();
-        disk.set_hook(Arc::new(sync::yield_point)); // The others run while the device works.
+        disk.set_hook(Arc::new(hook));
         let env = options().open_on(Arc::new(disk.clone())).unwrap();
         Arc::new(Process { env, model: Arc::default(), is_over: Arc::default(), disk })
     }
@@ -66,7 +71,19 @@ impl Process {
 
     fn end_orphans(&self) {
         self.env.end_orphans().unwrap();
+        self.decide();
+    }
+
+    /// Decides on what is in doubt.
+    pub fn decide(&self) {
         decide(&self.env, &self.model);
+    }
+
+    /// After a failure: what was committed is there when the environment is opened again, by the same program.
+    pub fn check_when_opened_again(self) {
+        let Process { env, model, disk, .. } = self;
+        drop(env);
+        check_opened(disk, &model);
     }
 
     /// Repairs now and then, until all is over.
@@ -92,12 +109,15 @@ impl Process {
 
     /// What is synced is there after the power has failed, and all or nothing of what was not.
     pub fn check_after_power_loss(&self, (disk, model): (SimDisk, Model), seed: u64) {
-        let env = options().open_on(Arc::new(disk.after_crash(seed))).unwrap();
-        let model = Mutex::new(model);
-        decide(&env, &model);
-        check(&env, &model.lock());
-        env.close().unwrap();
+        check_opened(disk.after_crash(seed), &Mutex::new(model));
     }
+}
+
+fn check_opened(disk: SimDisk, model: &Mutex<Model>) {
+    let env = options().open_on(Arc::new(disk)).unwrap();
+    decide(&env, model);
+    check(&env, &model.lock());
+    env.close().unwrap();
 }
 
 /// The coordinator's decisions on what is in doubt.

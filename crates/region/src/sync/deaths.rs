@@ -67,6 +67,26 @@ pub fn stop_at_step(process: u32, steps: u64, ns: u64) {
     }
 }
 
+/// The calling thread panics before the step that many steps from now: with 1, before the next one. 0: not any more.
+/// Returns how many steps were left. A step while it unwinds counts, and is none to panic at.
+#[cfg(feature = "deaths")]
+pub fn panic_at_step(steps: u64) -> u64 {
+    UNTIL_PANIC.replace(steps)
+}
+
+#[cfg(feature = "deaths")]
+thread_local! {
+    /// Steps left until the thread panics, the last one not taken; 0: for ever.
+    static UNTIL_PANIC: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
+/// The next step is none to panic at: of a mutex of the process's own memory, whose release cannot panic.
+#[cfg(feature = "deaths")]
+#[inline]
+pub(crate) fn spare_step() {
+    UNTIL_PANIC.set(UNTIL_PANIC.get().saturating_add(u64::from(UNTIL_PANIC.get() > 0)));
+}
+
 /// Others may run before one of so many steps of a process from now on, drawn by `seed`; 0: before none. Not for a
 /// process with threads that hold a mutex over a step, for which others of the process would hang for real (Y2 in
 /// `sync`).
@@ -107,6 +127,8 @@ pub(crate) fn has_died() -> bool {
 #[inline]
 pub(crate) fn step() {
     if let Some(member) = scheduler::current() {
+        let until_panic = UNTIL_PANIC.replace(UNTIL_PANIC.get().saturating_sub(1));
+        assert!(until_panic != 1 || std::thread::panicking(), "a planted panic");
         match member.doom.step() {
             Fate::Nothing => {}
             Fate::Death => member.die(),

@@ -621,6 +621,8 @@ fn live(member: Member, body: Box<dyn FnOnce() -> Result<(), Panicked> + Send>) 
         body()
     };
     let outcome = catch_unwind(AssertUnwindSafe(body));
+    #[cfg(feature = "deaths")]
+    super::deaths::panic_at_step(0); // The next thread here is another.
     // Its slots are given back by steps, at which it may die still.
     let outcome = catch_unwind(crate::slot::give_back_claims).and(outcome);
     drop(entered);

@@ -280,7 +280,7 @@ fn read_page(
             let unseen = txn.unseen(at, PageId::NONE);
             if look == Look::Committing || unseen.is_committing {
                 drop(page);
-                txn.engine().versions.pause(round);
+                txn.engine().pause_for_commit(round)?;
                 round += 1;
                 continue;
             }

@@ -588,7 +588,7 @@ impl Scan {
             Copied::Stranger if self.is_current() => Err(Tree::corrupt(link, "leaf of a b-tree", 1, 0)),
             Copied::Changed | Copied::Stranger => Ok(self.lost()),
             Copied::Committing => {
-                engine.versions.pause(0);
+                engine.pause_for_commit(0)?;
                 Ok(self.lost())
             }
             Copied::Locked(leaf) => {
@@ -674,7 +674,7 @@ impl Scan {
                     }
                     Copied::Committing => {
                         drop(held);
-                        tree.engine.versions.pause(round);
+                        tree.engine.pause_for_commit(round)?;
                         round += 1;
                         continue;
                     }

@@ -226,7 +226,7 @@ impl Tree {
                 unseen = txn.unseen(at, self.root);
                 if look == Look::Committing || unseen.is_committing {
                     drop(spot);
-                    versions.pause(round);
+                    txn.engine().pause_for_commit(round)?;
                     round += 1;
                     continue;
                 }

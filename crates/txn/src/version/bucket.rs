@@ -67,6 +67,11 @@ impl Bucket {
         latch(&self.latch, me)
     }
 
+    /// The thread that holds it.
+    pub(super) fn holder(&self) -> Option<SlotNo> {
+        holder(&self.latch)
+    }
+
     /// For a repair.
     pub(super) fn latch_beside(&self, dead: &Dead<'_>, me: SlotNo) -> Result<Latched<'_>, AnotherDied> {
         latch_beside(&self.latch, dead, me)
@@ -130,7 +135,7 @@ pub(super) fn named(name: u64) -> Option<SlotNo> {
 }
 
 /// The thread that holds the latch in a word.
-fn holder(word: &AtomicU64) -> Option<SlotNo> {
+pub(super) fn holder(word: &AtomicU64) -> Option<SlotNo> {
     named(word.load(Relaxed)) // The exchange of whoever acts on it looks again.
 }
 

@@ -78,6 +78,15 @@ impl VersionStore {
         }
     }
 
+    /// Whether a thread holds a latch of the store, or a staged word.
+    pub(crate) fn is_held_up_by(&self, slot: SlotNo) -> bool {
+        let latches = [&self.state.kept_latch, &self.state.spilled_latch];
+        let staged = self.writers.iter().map(|line| named(line.staged.load(Acquire) & HOLDER));
+        let words = self.buckets.iter().map(Bucket::holder).chain([bucket::holder(self.chunks.list_latch())]);
+        latches.iter().any(|latch| latch.owner() == Some(slot))
+            || staged.chain(words).any(|holder| holder == Some(slot))
+    }
+
     /// What transaction `xid` of a slot, whose process has died, has in the store. To be called after the repair, by
     /// the thread that will end the transaction: with [`VersionStore::end_commit`] if its commit is in the log.
     pub(crate) fn adopt(&self, slot: u32, xid: Xid) -> Writer {

@@ -271,8 +271,8 @@ impl VersionStore {
         Ok(())
     }
 
-    /// Waits a little for a writer that is committing. That writer waits for nothing itself. `round` counts from 0.
-    pub fn pause(&self, round: u32) {
+    /// Waits a little for a thread that waits for nothing itself. `round` counts from 0.
+    pub(crate) fn pause(&self, round: u32) {
         if !sync::spin(round) {
             sync::sleep_ns(20_000);
         }
