@@ -15,7 +15,6 @@ use ledgerstone_region::{ByNumber, Mutex, PerSlot, Region, RegionError, RwLock, 
 
 use crate::begins::Begins;
 use crate::locks;
-use crate::panicked::beginning;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
 use crate::{LogicalUndo, StructureLatches, Txn, TxnError, TxnTable, VersionStore};
@@ -166,7 +165,7 @@ impl Engine {
     pub fn begin(self: &Arc<Engine>) -> Result<Txn, TxnError> {
         self.check()?;
         let thread = self.thread()?;
-        beginning(self, || {
+        self.in_a_call(|| {
             let claimed = self.table.claim_own(thread).or_else(|_| self.wait_for_own_slot(thread))?;
             Engine::begin_in(&Share::new(Arc::clone(self)), claimed, false, Xid::NONE)
         })
@@ -196,7 +195,7 @@ impl Engine {
     /// The environment has failed, or all slots are taken.
     pub fn begin_aged(engine: &Share<Engine>, age: Xid) -> Result<Txn, TxnError> {
         engine.check()?;
-        beginning(engine, || Engine::begin_in(engine, engine.table.claim(engine.thread()?)?, true, age))
+        engine.in_a_call(|| Engine::begin_in(engine, engine.table.claim(engine.thread()?)?, true, age))
     }
 
     /// Begins a transaction of the user's in the place of one that has ended. So nothing is allocated, and no reference
@@ -212,7 +211,7 @@ impl Engine {
         assert!(ended.ended && !ended.is_prepared, "transaction {} has not ended", ended.xid());
         let engine = &*ended.engine;
         engine.check()?;
-        let (no, xid) = beginning(engine, || engine.enter_slot(engine.table.claim(thread)?, true, age))?;
+        let (no, xid) = engine.in_a_call(|| engine.enter_slot(engine.table.claim(thread)?, true, age))?;
         let lock_timeout_ns = engine.settings.lock_timeout_ns;
         ended.renew(no, xid, lock_timeout_ns);
         Ok(())

@@ -87,7 +87,7 @@ pub use locks::{KeyLock, key_hash, key_name, table_name};
 #[cfg(not(loom))]
 pub use orphans::OrphanInDoubt;
 #[cfg(not(loom))]
-pub use panicked::{Call, PANICKED};
+pub use panicked::PANICKED;
 #[cfg(all(feature = "deaths", not(loom)))]
 pub use planted_repair::RepairPart;
 #[cfg(not(loom))]

@@ -29,81 +29,52 @@ pub(crate) fn leaves_users_code() {
     let _ = IS_USERS.try_with(|is_users| is_users.set(true));
 }
 
-/// A call of the engine's code, which is dropped before anything that gives back what it holds.
-#[must_use = "it looks for what a panic has left when it is dropped"]
-pub struct Call<'e> {
-    engine: &'e Engine,
-    was_panicking: bool,
-}
+/// Dropped only by a panic: it is forgotten where nothing has gone wrong, and costs nothing there.
+struct Unwinds<'e>(&'e Engine);
 
-impl std::fmt::Debug for Call<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Call").finish_non_exhaustive()
-    }
-}
-
-impl<'e> Call<'e> {
-    /// It begins.
-    #[inline]
-    pub fn begin(engine: &'e Engine) -> Call<'e> {
-        Call { engine, was_panicking: std::thread::panicking() }
-    }
-}
-
-impl Drop for Call<'_> {
-    #[inline]
+impl Drop for Unwinds<'_> {
     fn drop(&mut self) {
-        self.engine.look_after_panic(self.was_panicking);
+        self.0.after_panic(true);
     }
-}
-
-/// Runs `f`, which begins a transaction: a panic leaves one that nobody has.
-#[inline]
-pub(crate) fn beginning<T>(engine: &Engine, f: impl FnOnce() -> T) -> T {
-    struct Beginning<'e>(&'e Engine, bool);
-    impl Drop for Beginning<'_> {
-        #[inline]
-        fn drop(&mut self) {
-            if std::thread::panicking() && !self.1 {
-                self.0.after_panic(true);
-            }
-        }
-    }
-    let _beginning = Beginning(engine, std::thread::panicking());
-    f()
 }
 
 impl Txn {
     /// Runs `f`, which ends the transaction: a panic leaves it half ended.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn ending<T>(&mut self, f: impl FnOnce(&mut Txn) -> T) -> T {
-        struct Ending<'t>(&'t mut Txn, bool);
+        struct Ending<'t>(&'t mut Txn);
         impl Drop for Ending<'_> {
-            #[inline]
             fn drop(&mut self) {
-                if std::thread::panicking() && !self.1 {
-                    self.0.engine.after_panic(true);
-                }
+                self.0.engine.after_panic(true);
             }
         }
-        let ending = Ending(self, std::thread::panicking());
-        f(ending.0)
+        let ending = Ending(self);
+        let done = f(ending.0);
+        std::mem::forget(ending);
+        done
     }
 }
 
 impl Engine {
-    /// What dropping a [`Call`] does, for a guard that gives back more: to be called before it does. `was_panicking`: as
-    /// the call began.
-    #[inline]
-    pub fn look_after_panic(&self, was_panicking: bool) {
-        if std::thread::panicking() && !was_panicking {
-            self.after_panic(true);
-        }
+    /// Runs `f`, which is a whole call of the engine's code: behind a panic of it nobody waits for this thread. To be
+    /// called where what is dropped by the panic afterwards would wait.
+    ///
+    /// # Panics
+    /// As `f`.
+    #[inline(always)]
+    pub fn in_a_call<T>(&self, f: impl FnOnce() -> T) -> T {
+        let unwinds = Unwinds(self);
+        let done = f();
+        std::mem::forget(unwinds);
+        done
     }
 
     /// After a panic that leaves a call, or (`leaves_call`: false) a step that is taken back (P3).
+    ///
+    /// For a guard that is dropped by the panic. [`Engine::in_a_call`] does it by itself.
     #[cold]
-    pub(crate) fn after_panic(&self, leaves_call: bool) {
+    #[inline(never)]
+    pub fn after_panic(&self, leaves_call: bool) {
         // It has come to where it is caught, or to the next call, only when it leaves this one.
         let is_users = IS_USERS.try_with(|is_users| if leaves_call { is_users.replace(false) } else { is_users.get() });
         if is_users.unwrap_or(true) || self.is_inherited() {

@@ -20,7 +20,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::{PageId, TableId};
 use ledgerstone_region::sync;
 use ledgerstone_structures::{Moved, Packed, Read, Tree};
-use ledgerstone_txn::{Call, Durability, Txn, run_users_code};
+use ledgerstone_txn::{Durability, Txn, run_users_code};
 
 use crate::catalog::{Definition, Entry};
 use crate::flow::Flow;
@@ -177,12 +177,12 @@ impl Environment {
     fn compact_by(&self, progress: Progress<'_>) -> Result<CompactReport, Error> {
         let env = self.inner();
         env.check_writable()?;
-        let _call = Call::begin(&env.engine);
-        let latched = env.latch(&env.compact_latch[0])?; // Q1
-        let locked_tries_left = LOCKED_TRIES_MAX;
-        let report = CompactReport::default();
-        let done = Compaction { env, progress, locked_tries_left, leaves: (0, 0), report }.run();
-        drop(latched);
+        let done = env.engine.in_a_call(|| {
+            let _latched = env.latch(&env.compact_latch[0])?; // Q1
+            let locked_tries_left = LOCKED_TRIES_MAX;
+            let report = CompactReport::default();
+            Compaction { env, progress, locked_tries_left, leaves: (0, 0), report }.run()
+        });
         done.map_err(|error| env.say_failed(error))
     }
 }

@@ -27,7 +27,6 @@ use ledgerstone_page::Lsn;
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_region::atomic::{AtomicU32, Ordering::Acquire, Ordering::Release};
 use ledgerstone_region::{PerSlot, Share, SlotNo, sync};
-use ledgerstone_txn::Call;
 
 pub use compact::{CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;
@@ -191,9 +190,10 @@ impl Environment {
     /// A page or the log cannot be written.
     pub fn checkpoint(&self) -> Result<Lsn, Error> {
         let env = &self.inner.handles.env;
-        let _call = Call::begin(&env.engine);
-        env.work_for_keepers(); // So that it can give log up.
-        env.checkpoint()
+        env.engine.in_a_call(|| {
+            env.work_for_keepers(); // So that it can give log up.
+            env.checkpoint()
+        })
     }
 
     /// The names of all tables that are committed now, sorted, without users' structures. Never waits for transactions
@@ -312,8 +312,7 @@ impl Environment {
         if !env.is_read_only {
             env.engine.check()?;
         }
-        let _call = Call::begin(&env.engine);
-        env.reclaim(&|| true).map(drop)
+        env.engine.in_a_call(|| env.reclaim(&|| true).map(drop))
     }
 
     /// True once the environment has failed: every call says so until it is opened again.

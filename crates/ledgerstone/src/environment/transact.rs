@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use ledgerstone_page::Xid;
 use ledgerstone_region::sync;
-use ledgerstone_txn::Call;
 
 use super::Environment;
 use crate::Error;
@@ -38,7 +37,6 @@ impl Environment {
     /// With `sets_out` off, [`Transaction::wait_and_set_out`] comes next.
     fn begin_aged(&self, options: TransactionOptions, age: Xid, sets_out: bool) -> Result<Transaction, Error> {
         let engine = &self.inner.handles.env.engine;
-        let _call = Call::begin(engine);
         let slot = match engine.slots.at_hand() {
             Some(slot) => slot,
             None => {

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Common, Mutex, Share, SlotNo, TimedGuard, TimedMutex};
-use ledgerstone_txn::{Call, Patience, Txn, UsersCode, View, WaitForCall};
+use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
 
 use super::TransactionOptions;
 use super::savepoint::Point;
@@ -150,19 +150,22 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         let engine = &self.shared.env.engine;
-        engine.look_after_panic(self.was_panicking);
-        let _call = Call::begin(engine); // What comes may panic as well.
-        let state = &mut *self.state;
-        let has_ended = match &mut state.txn {
-            Some(txn) => {
-                txn.keep_claim(); // H2.
-                false
-            }
-            None => !state.views.is_empty(),
-        };
-        if self.shared.is_doomed.load(Relaxed) || has_ended {
-            self.end();
+        if std::thread::panicking() && !self.was_panicking {
+            engine.after_panic(true);
         }
+        engine.in_a_call(|| {
+            let state = &mut *self.state;
+            let has_ended = match &mut state.txn {
+                Some(txn) => {
+                    txn.keep_claim(); // H2.
+                    false
+                }
+                None => !state.views.is_empty(),
+            };
+            if self.shared.is_doomed.load(Relaxed) || has_ended {
+                self.end();
+            }
+        });
         self.shared.holder.store(0, Relaxed);
     }
 }
