@@ -25,6 +25,7 @@ fn die(step: u64) -> (u64, bool) {
         let own = root.view();
         own.prepare_for_all([VICTIM].into_iter());
         own.prepare_for(VICTIM, Work::Cut);
+        drop(own);
         kill_at_step(VICTIM, step);
         let compacts = Arc::new(root.view()).start(VICTIM, "compacts", |own| drop(own.env.compact().unwrap()));
         join(vec![compacts], VICTIM);
