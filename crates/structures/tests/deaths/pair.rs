@@ -85,7 +85,10 @@ impl Operation for Count {
 
 impl LogicalUndo for Pair {
     fn undo(&self, txn: &mut Txn, _: OpId, args: &[u8]) -> Result<(), TxnError> {
-        self.count(txn, u64::from_le_bytes(args.try_into().expect("a number")).wrapping_neg())
+        let undone = self.count(txn, u64::from_le_bytes(args.try_into().expect("a number")).wrapping_neg());
+        let left = txn.engine().log.left_over().unwrap_or_default();
+        assert!(left.contains("reserved"), "room for its rollback was given back too soon: {left}");
+        undone
     }
 }
 
