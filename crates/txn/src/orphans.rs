@@ -45,6 +45,9 @@ use crate::{Engine, PrepareRecord, Txn, TxnError, TxnTable, state, used};
 /// So long what is done in the wrong order, by a planted bug, can be seen.
 const SEEN_NS: u64 = 1_000_000;
 
+/// Whoever waits until others have ended orphans looks so often.
+const LOOK_NS: u64 = 1_000_000;
+
 /// A transaction of a dead process that waits for a decision.
 pub struct OrphanInDoubt {
     /// What its prepare says.
@@ -127,6 +130,13 @@ impl Engine {
         self.table.orphans(|owner| self.slots.is_of_us(owner)).next().is_some()
             || self.log.inherited() > 0
             || !self.structure_latches.inherited(&self.slots).is_empty()
+    }
+
+    /// Waits until no thread of this process is ending orphans. For a close, after which they could not be undone.
+    pub fn await_orphans_ended(&self) {
+        while !self.is_failed() && self.ending.lock().threads > 0 {
+            sync::sleep_ns(LOOK_NS);
+        }
     }
 
     fn end_all_orphans(self: &Arc<Engine>, in_doubt: &mut impl FnMut(OrphanInDoubt)) -> Result<(), TxnError> {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use ledgerstone_disk::SimDisk;
 use ledgerstone_region::Repair;
 use ledgerstone_region::sync::deaths::{kill_at_step, steps};
 use ledgerstone_region::sync::{self, Scheduler};
@@ -80,7 +81,7 @@ fn write(root: &Arc<Process>, no: u32) -> Thread {
 
 fn die(work: Work, step: u64, looks_only: bool) -> Late {
     let ran = Scheduler::run_within(step, 10_000_000, || {
-        let root = Process::with_short_log();
+        let root = Process::with_short_log(SimDisk::new());
         root.prepare_for(VICTIM, work);
         // So no writer's key is a neighbour of what the victim locks.
         (WRITERS[0]..=WRITERS[1] + 1).for_each(|no| root.prepare_for(no, Work::Put));

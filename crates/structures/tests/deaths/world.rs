@@ -62,16 +62,17 @@ fn ops() -> Registry {
 impl Process {
     /// A new one, of the root.
     pub fn create(forgotten: Option<RepairPart>) -> Arc<Process> {
-        Process::create_of(EngineKit::new(ENV), forgotten)
+        Process::create_of(SimDisk::new(), EngineKit::new(ENV), forgotten)
     }
 
-    /// One whose log is given up soon.
-    pub fn with_short_log() -> Arc<Process> {
-        Process::create_of(EngineKit { segment_bytes: SHORT, log_buffer_bytes: SHORT, ..EngineKit::new(ENV) }, None)
+    /// One whose log has short segments, so that it is given up soon, or full.
+    pub fn with_short_log(sim: SimDisk) -> Arc<Process> {
+        let kit = EngineKit { segment_bytes: SHORT, log_buffer_bytes: SHORT, ..EngineKit::new(ENV) };
+        Process::create_of(sim, kit, None)
     }
 
-    fn create_of(kit: EngineKit, forgotten: Option<RepairPart>) -> Arc<Process> {
-        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+    fn create_of(sim: SimDisk, kit: EngineKit, forgotten: Option<RepairPart>) -> Arc<Process> {
+        let disk: Arc<dyn Disk> = Arc::new(sim);
         let settings = EngineSettings { lock_timeout_ns: 30_000_000_000, escalate_after: 1000, locks_pages: false };
         let kit = EngineKit { frame_count: 96, page_count_max: 4096, lock_count: 256, settings, ..kit };
         let data = kit.data(&disk).unwrap();
