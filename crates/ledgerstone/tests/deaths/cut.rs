@@ -40,7 +40,12 @@ fn die(step: u64) -> (u64, bool) {
         sync::sleep_ns(LONG_NS);
         let has_waited = !is_taken.load(SeqCst);
         let ender = Arc::clone(&root);
-        join(vec![sync::spawn("ends", move || ender.env.end_orphans().unwrap()), checkpoint], 0);
+        let ending = sync::spawn("ends", move || {
+            sync::sleep_ns(LONG_NS);
+            ender.env.end_orphans().unwrap();
+        });
+        root.env.checkpoint().unwrap(); // The latch has the name of whoever has repaired, which waits as well.
+        join(vec![ending, checkpoint], 0);
         let own = root.view(); // What is known of the catalog there is new.
         own.check_all();
         drop(own);
