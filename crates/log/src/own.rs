@@ -10,7 +10,7 @@
 //!     40     4  beside      how many of its threads wait for room beside the line
 //!     44     4  keeps_more  how many of its threads may keep more (C6 in `append.rs`)
 //!     48     8  place       where its thread stands in line (N1 in `line.rs`): its ticket, or 0
-//!     56     8  inherited   of `reserved`: what transactions of the dead need, which this process ends
+//!     56     8  inherited   of `reserved`: what transactions of the dead need, which this process is going to end
 //! ```
 //! O1. A record is in hand while `will_be` differs from `appended`. `intent` is stored before `will_be`, and that
 //!     before the tail is raised. So whoever has seen the tail raised finds the record in hand, or published.

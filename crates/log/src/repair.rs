@@ -49,7 +49,7 @@ impl Repair for Log {
 
 impl Log {
     /// Takes over what the dead had reserved for rollbacks, for this process, which is going to end their transactions.
-    /// For a repairer, when these are marked as this process's: then [`Log::release_inherited`] comes after their end.
+    /// For a repairer, when these are marked as this process's: then [`Log::take_inherited`] finds it.
     ///
     /// A repairer that dies in here leaves too much reserved, and never too little. The next one inherits that as well,
     /// and gives up all of it in the end.
@@ -76,18 +76,20 @@ impl Log {
         Ok(())
     }
 
-    /// Bytes that threads of this process have inherited and not released.
+    /// Bytes that threads of this process have inherited, and that nobody has taken.
     #[must_use]
     pub fn inherited(&self) -> u64 {
         let of_us = self.slots.iter_owned().filter(|slot| self.slots.is_of_us(*slot));
         of_us.fold(0, |sum, slot| sum.wrapping_add(self.own(slot).inherited.load(Relaxed)))
     }
 
-    /// Releases `bytes` of what this process has inherited: the transactions have ended that these were for.
-    pub fn release_inherited(&self, bytes: u64) {
-        let mine = self.own(self.slots.current());
+    /// Takes what this process has inherited. The caller gives it to [`Log::release_undo`] when the transactions have
+    /// ended that it is for. One thread at a time. If it dies before, the next repairer inherits it once more.
+    #[must_use = "what is not released stays reserved"]
+    pub fn take_inherited(&self) -> u64 {
+        let (bytes, mine) = (self.inherited(), self.own(self.slots.current()));
         mine.inherited.store(mine.inherited.load(Relaxed).wrapping_sub(bytes), Relaxed);
-        self.release_undo(bytes);
+        bytes
     }
 
     /// The newest record that each of the dead threads had published, where it is still in the log: transaction and

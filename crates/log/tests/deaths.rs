@@ -138,7 +138,7 @@ impl Own {
         };
         self.slots.repair(mend).unwrap();
         // There are no transactions to be ended.
-        self.log.release_inherited(self.log.inherited());
+        self.log.release_undo(self.log.take_inherited());
     }
 
     /// Appends record `no`, with `bytes` of body.

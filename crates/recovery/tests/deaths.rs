@@ -232,6 +232,12 @@ impl Own {
         Ok(first)
     }
 
+    /// Cuts free pages off at the end of the file. Nobody takes checkpoints here.
+    fn cut(&self) -> Result<(), SpaceError> {
+        while self.space.shrink()? > 0 {}
+        Ok(())
+    }
+
     /// The map says that these pages are in use.
     fn mark_used(&self, pages: std::ops::Range<u64>) {
         let (first, count) = (PageId(pages.start), (pages.end - pages.start) as u32);
@@ -516,6 +522,80 @@ fn deaths_of_two_at_each_pair_of_steps_are_repaired() {
         die_both(steps_1, steps_2).unwrap_or_else(|what| panic!("{what}"));
     }
     println!("{step_count} steps each");
+}
+
+/// Pages of the second map that are taken, and then given back.
+const OF_SECOND_MAP: u32 = 220;
+
+/// A process dies while it cuts the second map off, and so does one that finishes that. In the data file that map says
+/// that its pages are in use: what was given back is in memory only.
+fn die_cutting(victim_dies_at: u64, finisher_dies_at: u64) -> Result<(u64, u64), Failure> {
+    let plan = Plan::of(TakeAndMakeMap, victim_dies_at * 1000 + finisher_dies_at);
+    let ran = Scheduler::run_within(plan.seed, 3_000_000, || {
+        let world = World::new(&plan);
+        let root = &world.root;
+        let before = root.space.allocated_count().unwrap();
+        let first = root.take(OF_SECOND_MAP, false).unwrap();
+        root.engine.cache.write_back_all().unwrap();
+        root.give(first, OF_SECOND_MAP).unwrap();
+        let begun_steps = |no, dies_at| {
+            let before = steps(no);
+            kill_at_step(no, dies_at);
+            before
+        };
+        let victim = {
+            let own = world.process();
+            spawn_in(VICTIM, "cuts", move || {
+                own.engine.slots.current();
+                let before = begun_steps(VICTIM, victim_dies_at);
+                own.cut().map(|()| steps(VICTIM) - before)
+            })
+        };
+        let victim_steps = victim.join().map_or(0, |done| done.expect("nothing fails"));
+        let mut finisher_steps = 0;
+        for (no, dies_at) in REPAIRERS.into_iter().zip([finisher_dies_at, 0]) {
+            sync::sleep_ns(20_000_000); // The deaths are known by then.
+            let own = world.process();
+            let finisher = spawn_in(no, "finishes", move || {
+                own.engine.slots.current();
+                let before = begun_steps(no, dies_at);
+                own.repair();
+                own.space.finish_cut(|_| ()).map(|()| steps(no) - before)
+            });
+            finisher_steps = finisher_steps.max(finisher.join().map_or(0, |done| done.expect("nothing fails")));
+        }
+        let own = world.process();
+        if !own.space.may_grow() || own.space.is_half_cut() {
+            return Err("the file is half cut".to_owned());
+        }
+        let again = own.take(OF_SECOND_MAP, false).map_err(|error| format!("taken again: {error}"))?;
+        let after = own.space.allocated_count().map_err(|error| error.to_string())?;
+        let expected = before + u64::from(OF_SECOND_MAP) + 1; // And the second map.
+        if again < first || after != expected {
+            return Err(format!("{again} is taken again, after {first}; {after} pages are in use, not {expected}"));
+        }
+        check(&world, &own)?;
+        Ok((victim_steps, finisher_steps))
+    });
+    let what = |what| format!("{victim_dies_at}, {finisher_dies_at}: {what}");
+    ran.unwrap_or_else(|stuck| Err(stuck.to_string())).map_err(what)
+}
+
+#[test]
+fn deaths_while_a_map_is_cut_off_are_repaired() {
+    let die = |victim, finisher| die_cutting(victim, finisher).unwrap_or_else(|what| panic!("{what}"));
+    let (step_count, _) = die(0, 0);
+    let mut deaths = 0;
+    for step in some_steps(step_count, 60, 0) {
+        let (_, finisher_steps) = die(step, 0);
+        deaths += 1;
+        for finisher in some_steps(finisher_steps, 2, step) {
+            die(step, finisher);
+            deaths += 1;
+        }
+    }
+    println!("{step_count} steps, {deaths} deaths");
+    assert!(deaths > 100, "{deaths}");
 }
 
 /// A plan that a seed draws.

@@ -7,12 +7,16 @@
 //!     be believed. So whoever repairs keeps the latch, and a thread of the same process finishes the cut before it
 //!     ends transactions of the dead, since those may let the file grow.
 //! G3. Until then no checkpoint is taken (H4 in `shrink.rs`): whoever keeps the latch keeps that of checkpoints, too.
+//!     Both have the name of whoever repairs, who may want the latter before that.
 //! G4. The record is appended again: the dead may not have come to it. It says the number of pages that stands.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
-use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo};
+use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo, sync};
 
 use crate::{HEIR, SHRINKS, Space, SpaceError};
+
+/// Whoever waits for the end of a cut looks so often.
+const LOOK_NS: u64 = 1_000_000;
 
 impl Space {
     /// Finishes a cut of the file that a repair of this process has found half done. Calls `before_end` when it is
@@ -34,6 +38,14 @@ impl Space {
             finished?;
         }
         Ok(())
+    }
+
+    /// Waits until another thread of this process has finished the cut that the calling one has found half done (G3).
+    pub fn await_finished_cut(&self) {
+        let is_mine = || self.growth.owner().is_some_and(|owner| self.engine.slots.at_hand() == Some(owner));
+        while is_mine() && !self.engine.is_failed() {
+            sync::sleep_ns(LOOK_NS);
+        }
     }
 
     /// Whether a cut of the file is half done.

@@ -15,6 +15,7 @@ use ledgerstone_region::{ByNumber, Mutex, PerSlot, Region, RegionError, RwLock, 
 
 use crate::begins::Begins;
 use crate::locks;
+use crate::orphans::Ending;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
 use crate::{LogicalUndo, StructureLatches, Txn, TxnError, TxnTable, VersionStore};
@@ -97,8 +98,9 @@ pub struct Engine {
     version_shares: PerSlot<Share<VersionStore>>,
     /// Whether transactions may begin.
     begins: Begins,
-    /// Whether a thread of this process ends transactions of the dead (`orphans.rs`).
-    pub(crate) ends_orphans: AtomicBool,
+    /// Whether a thread of this process takes transactions of the dead, to end them (O6 in `orphans.rs`).
+    pub(crate) takes_orphans: AtomicBool,
+    pub(crate) ending: Mutex<Ending>,
     /// What its repairs leave out.
     #[cfg(feature = "deaths")]
     pub(crate) forgotten: std::sync::OnceLock<crate::RepairPart>,
@@ -128,7 +130,8 @@ impl Engine {
             version_shares: PerSlot::new(parts.slots.count()),
             slots: parts.slots,
             undos: RwLock::new(ByNumber::new()),
-            ends_orphans: AtomicBool::new(false),
+            takes_orphans: AtomicBool::new(false),
+            ending: Mutex::new(Ending::default()),
             #[cfg(feature = "deaths")]
             forgotten: std::sync::OnceLock::new(),
             failed: AtomicBool::new(false),

@@ -17,9 +17,15 @@
 //! O3. Structures are whole when the open nested top actions of *all* orphans have been undone on their pages. Until
 //!     then the latches that the dead held stay held. Only after that a logical undo may walk through a structure.
 //! O4. Whoever repairs waits for nobody but the living, for some instructions. Whoever ends transactions takes latches
-//!     and waits for room. So these are two threads. One thread of a process ends, and looks again before it goes.
-//! O5. What is reserved in the log for rollbacks of the dead is given back when all orphans have ended that were
-//!     there when it was looked at. Marks come before that in a repair, and so do the latches' (O3).
+//!     and waits for room. So these are two threads.
+//! O5. What is reserved in the log for rollbacks of the dead is taken by a thread that then takes orphans. It is given
+//!     back when no thread of the process ends any. Marks come before that in a repair, and so do the latches' (O3). So
+//!     an orphan may be taken before its room is there to be taken, and never after that room is given back.
+//! O6. A logical undo may wait for the latch of a structure whose holder has died since, and then only a thread of this
+//!     process can give it back. So threads take turns up to that only (O3), and undo beside each other. Whoever has
+//!     had a turn looks once more for others, for whom there was none.
+//! O7. A slot's mark goes before its id (T1 in `table.rs`), and all else before both. So a slot that has a record and
+//!     no mark is of a transaction that has ended. Its records may be gone, and nobody needs them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
@@ -38,6 +44,9 @@ use crate::{Engine, PrepareRecord, Txn, TxnError, TxnTable, state, used};
 
 /// So long what is done in the wrong order, by a planted bug, can be seen.
 const SEEN_NS: u64 = 1_000_000;
+
+/// Whoever waits until others have ended orphans looks so often.
+const LOOK_NS: u64 = 1_000_000;
 
 /// A transaction of a dead process that waits for a decision.
 pub struct OrphanInDoubt {
@@ -105,24 +114,17 @@ impl Engine {
     }
 
     /// Ends the transactions of the dead that a repair of this process has marked. Those in doubt go to `in_doubt`.
-    /// Returns at once if another thread of this process is at it: that one looks again before it ends. The caller
-    /// holds nothing.
+    /// Leaves to other threads of this process what they are ending. The caller holds nothing.
     ///
     /// # Errors
     /// What a rollback may meet. The environment has failed then.
     pub fn end_orphans(self: &Arc<Engine>, mut in_doubt: impl FnMut(OrphanInDoubt)) -> Result<(), TxnError> {
-        while self.has_orphans() && !self.ends_orphans.swap(true, SeqCst) {
-            let ending = Ending(self);
-            self.end_all_orphans(&mut in_doubt).inspect_err(|error| {
-                self.fail(&format!("a transaction of a process that died could not be ended: {error}"));
-            })?;
-            drop(ending);
-            sync::yield_point("orphans ended");
-        }
-        Ok(())
+        self.end_all_orphans(&mut in_doubt).inspect_err(|error| {
+            self.fail(&format!("a transaction of a process that died could not be ended: {error}"));
+        })
     }
 
-    /// Whether a repair of this process has left work for [`Engine::end_orphans`].
+    /// Whether a repair of this process has left work for [`Engine::end_orphans`], which no thread has taken.
     #[must_use]
     pub fn has_orphans(&self) -> bool {
         self.table.orphans(|owner| self.slots.is_of_us(owner)).next().is_some()
@@ -130,30 +132,55 @@ impl Engine {
             || !self.structure_latches.inherited(&self.slots).is_empty()
     }
 
+    /// Waits until no thread of this process is ending orphans. For a close, after which they could not be undone.
+    pub fn await_orphans_ended(&self) {
+        while !self.is_failed() && self.ending.lock().threads > 0 {
+            sync::sleep_ns(LOOK_NS);
+        }
+    }
+
     fn end_all_orphans(self: &Arc<Engine>, in_doubt: &mut impl FnMut(OrphanInDoubt)) -> Result<(), TxnError> {
-        let reserved = self.log.inherited(); // O5: both before the look at the slots.
-        let latches = self.structure_latches.inherited(&self.slots);
-        let engine = Share::new(Arc::clone(self));
-        let thread = self.thread()?;
         let mut undoing = Vec::new();
+        self.ending.lock().threads += 1;
+        // O6
+        while self.has_orphans() && !self.takes_orphans.swap(true, SeqCst) {
+            let turn = Turn(self);
+            let taken = self.log.take_inherited(); // O5: before the look at the slots.
+            self.ending.lock().reserved += taken;
+            self.take_orphans(&mut undoing, in_doubt)?;
+            drop(turn);
+            sync::yield_point("orphans taken");
+        }
+        undoing.into_iter().try_for_each(Txn::end_orphan)?;
+        let left = self.ending.lock().leave();
+        if !self.forgets(Part::Released) {
+            self.log.release_undo(left);
+        }
+        Ok(())
+    }
+
+    /// Ends the orphans that need no rollback. Adds the others to `undoing`, without their nested top actions, and
+    /// gives the latches of structures back (O3).
+    fn take_orphans(
+        self: &Arc<Engine>,
+        undoing: &mut Vec<Txn>,
+        in_doubt: &mut impl FnMut(OrphanInDoubt),
+    ) -> Result<(), TxnError> {
+        let latches = self.structure_latches.inherited(&self.slots); // Before the look at the slots.
+        let (engine, thread) = (Share::new(Arc::clone(self)), self.thread()?);
+        let first = undoing.len();
         let marked: Vec<u32> = self.table.orphans(|owner| self.slots.is_of_us(owner)).collect();
         for no in marked {
-            if let Some(txn) = self.take_orphan(&engine, no, thread, in_doubt)? {
-                undoing.push(txn);
-            }
+            undoing.extend(self.take_orphan(&engine, no, thread, in_doubt)?);
         }
-        for txn in undoing.iter_mut().filter(|_| !self.forgets(Part::Nested)) {
-            txn.undo_nested()?; // O3
+        for txn in undoing[first..].iter_mut().filter(|_| !self.forgets(Part::Nested)) {
+            txn.undo_nested()?;
         }
         if !self.forgets(Part::GivenBack) {
             self.structure_latches.give_back(&latches);
         }
         if self.forgets(Part::Nested) {
             sync::sleep_ns(SEEN_NS);
-        }
-        undoing.into_iter().try_for_each(Txn::end_orphan)?;
-        if !self.forgets(Part::Released) {
-            self.log.release_inherited(reserved);
         }
         Ok(())
     }
@@ -170,8 +197,9 @@ impl Engine {
         let state = state::of(slot.state.load(Acquire));
         slot.state.store(state::word(state, thread), Release); // Ours: the owner is of this process.
         let (xid, first, last) = (slot.xid.load(Acquire), slot.first_lsn.load(SeqCst), slot.last_lsn.load(Relaxed));
-        if xid == 0 {
-            self.table.free(no); // It had not begun, or it had ended.
+        let has_ended = first == 0 && last != 0; // O7
+        if xid == 0 || has_ended {
+            self.table.free(no); // Or it had not begun.
             return Ok(None);
         }
         let mut txn = Txn::adopted(engine.clone(), no, Xid(xid), Lsn(first), Lsn(last));
@@ -212,12 +240,28 @@ impl Engine {
     }
 }
 
-/// While this lives, a thread of this process ends orphans.
-struct Ending<'e>(&'e Engine);
+/// What threads of this process are doing that end orphans (O5).
+#[derive(Default)]
+pub(crate) struct Ending {
+    threads: u32,
+    /// Room in the log that they have taken.
+    reserved: u64,
+}
 
-impl Drop for Ending<'_> {
+impl Ending {
+    /// A thread has ended its orphans. Says what is to be given back.
+    fn leave(&mut self) -> u64 {
+        self.threads -= 1;
+        if self.threads == 0 { std::mem::take(&mut self.reserved) } else { 0 }
+    }
+}
+
+/// While this lives, a thread of this process takes orphans (O6).
+struct Turn<'e>(&'e Engine);
+
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.0.ends_orphans.store(false, SeqCst);
+        self.0.takes_orphans.store(false, SeqCst);
     }
 }
 

@@ -352,6 +352,8 @@ impl Environment {
         if !may_close {
             return Err(Error::TransactionsOpen { count });
         }
+        #[cfg(feature = "deaths")]
+        self.end_orphans_before_close();
         handles.shut_down()
     }
 

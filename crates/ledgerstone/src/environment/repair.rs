@@ -49,6 +49,16 @@ impl Environment {
         env.nudge_reclaim(); // They may have dropped tables, and have told nobody.
         Ok(())
     }
+
+    /// Ends what repairs of this process have left, if there is anything, before it closes: while it lives, nobody else
+    /// does so. An error has failed the environment, which the close finds.
+    pub(super) fn end_orphans_before_close(&self) {
+        let env = self.inner();
+        if env.engine.has_orphans() || env.space.is_half_cut() {
+            let _ = self.end_orphans();
+        }
+        env.engine.await_orphans_ended();
+    }
 }
 
 impl Inner {

@@ -73,18 +73,24 @@ impl Inner {
 
     /// The last one, of a close.
     pub(crate) fn checkpoint_of_close(&self, is_clean: bool) -> Result<Lsn, Error> {
-        let latched = self.latch(&self.checkpoint_latch[0])?;
+        let latched = self.latch_checkpoints()?;
         self.take_checkpoint(latched, is_clean)
     }
 
     /// The latch of checkpoints. Nothing is written behind the checkpoint of a close: the next open would have to
     /// recover.
     pub(crate) fn latch_unless_closed(&self) -> Result<Latched<'_>, Error> {
-        let latched = self.latch(&self.checkpoint_latch[0])?;
+        let latched = self.latch_checkpoints()?;
         if self.is_closed() {
             return Err(Error::Failed { why: CLOSED.into() });
         }
         Ok(latched)
+    }
+
+    fn latch_checkpoints(&self) -> Result<Latched<'_>, Error> {
+        self.engine.thread()?;
+        self.space.await_finished_cut(); // A repair of this thread's may keep the latch.
+        self.latch(&self.checkpoint_latch[0])
     }
 
     fn take_checkpoint(&self, latched: Latched<'_>, is_clean: bool) -> Result<Lsn, Error> {

@@ -4,6 +4,8 @@
 //! `ROUNDS` is for the random campaign. A failure prints the seed, which `SEED` tries again. `EVERY=1`: each step.
 #![cfg(feature = "deaths")]
 
+mod close;
+mod cut;
 mod model;
 mod panics;
 mod run;

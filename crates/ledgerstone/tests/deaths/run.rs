@@ -145,7 +145,7 @@ fn crew(root: &Process, process: u32, plan: Plan, lives: bool) -> Vec<Thread> {
 }
 
 /// Waits for threads, and whether their process, if it may, has died; then until that is known.
-fn join(threads: Vec<Thread>, may_die: u32) -> bool {
+pub fn join(threads: Vec<Thread>, may_die: u32) -> bool {
     let mut has_died = false;
     for thread in threads {
         match thread.join() {

@@ -56,7 +56,8 @@ impl Entry {
 }
 
 impl Gathered {
-    /// Reads the log from `low` on, as far as it is durable, for a scan that has come to `leaf`. Reads from the device.
+    /// Reads the log from `low` on, as far as it is durable, for a scan that has come to `leaf`. It is durable beyond
+    /// `low`. Reads from the device.
     ///
     /// # Errors
     /// The log cannot be read.
@@ -73,7 +74,8 @@ impl Gathered {
         };
         let mut gathered = Gathered { low, high: low, from, until, bytes: Vec::new(), entries: Vec::new() };
         let mut bytes_max = BYTES_MAX;
-        let mut scan = log.scan(low).map_err(TxnError::from)?;
+        // A writer's mark is a tail that it saw, so it may lie within a void record (P2 in `log/repair.rs`).
+        let mut scan = log.first_record_from(low).and_then(|first| log.scan(first)).map_err(TxnError::from)?;
         while let Some(record) = scan.next_view().map_err(TxnError::from)? {
             gathered.add(root, record);
             if gathered.used_bytes() > bytes_max {

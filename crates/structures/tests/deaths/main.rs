@@ -4,9 +4,13 @@
 //! `ROUNDS` is for the random campaign. A failure prints the seed, which `SEED` tries again. `EVERY=1`: each step.
 #![cfg(feature = "deaths")]
 
+mod full;
+mod late;
 mod model;
 mod pair;
+mod prepared;
 mod run;
+mod second;
 mod work;
 mod world;
 

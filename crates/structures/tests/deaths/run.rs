@@ -89,7 +89,7 @@ fn run_simulated(plan: Plan) -> Result<Outcome, Stuck> {
 }
 
 /// Waits for a thread, and whether its process, if it may, has died; then until that is known.
-fn join(thread: Thread, may_die: u32) -> bool {
+pub fn join(thread: Thread, may_die: u32) -> bool {
     match thread.join() {
         Ok(()) => false,
         Err(_) if may_die != 0 => {

@@ -35,9 +35,11 @@ pub enum Work {
     Nested,
     /// Looks at the structure.
     Look,
+    /// Nested top actions in one, and a logical undo that takes the structure's latch.
+    Deep,
 }
 
-pub const ALL: [Work; 16] = [
+pub const ALL: [Work; 17] = [
     Work::Put,
     Work::Split,
     Work::DeleteAndAbort,
@@ -54,6 +56,7 @@ pub const ALL: [Work; 16] = [
     Work::Reclaim,
     Work::Nested,
     Work::Look,
+    Work::Deep,
 ];
 
 /// One transaction's tree, whose writes are remembered.
@@ -255,6 +258,16 @@ impl Process {
             Work::Nested => self.transact(|writer| {
                 writer.put(&key(me, 1), &[1; 100])?;
                 self.add_to_pair(&mut writer.txn)?;
+                Ok(End::Abort)
+            }),
+            Work::Deep => self.transact(|writer| {
+                self.pair.count(&mut writer.txn, 3)?;
+                let delta = 1000_u64.pow(me - 1);
+                self.model.lock().may_add(me, delta);
+                self.pair.add_deeply(&mut writer.txn, delta)?;
+                self.model.lock().added(me);
+                self.pair.count(&mut writer.txn, 4)?;
+                writer.put(&key(me, 1), &[1; 100])?;
                 Ok(End::Abort)
             }),
             Work::Look => (0..2).for_each(|_| _ = self.pair.value(self.engine())),

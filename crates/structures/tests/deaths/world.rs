@@ -22,6 +22,8 @@ const ENV: [u8; 16] = *b"deaths of trees!";
 const CATALOG: TableId = TableId(1);
 const TO_FREE: TableId = TableId(2);
 const TABLE: TableId = TableId(10);
+/// A short log's segments, and its buffer.
+const SHORT: u64 = 128 << 10;
 
 /// What one process has of it.
 pub struct Process {
@@ -60,9 +62,19 @@ fn ops() -> Registry {
 impl Process {
     /// A new one, of the root.
     pub fn create(forgotten: Option<RepairPart>) -> Arc<Process> {
-        let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
+        Process::create_of(SimDisk::new(), EngineKit::new(ENV), forgotten)
+    }
+
+    /// One whose log has short segments, so that it is given up soon, or full.
+    pub fn with_short_log(sim: SimDisk) -> Arc<Process> {
+        let kit = EngineKit { segment_bytes: SHORT, log_buffer_bytes: SHORT, ..EngineKit::new(ENV) };
+        Process::create_of(sim, kit, None)
+    }
+
+    fn create_of(sim: SimDisk, kit: EngineKit, forgotten: Option<RepairPart>) -> Arc<Process> {
+        let disk: Arc<dyn Disk> = Arc::new(sim);
         let settings = EngineSettings { lock_timeout_ns: 30_000_000_000, escalate_after: 1000, locks_pages: false };
-        let kit = EngineKit { frame_count: 96, page_count_max: 4096, lock_count: 256, settings, ..EngineKit::new(ENV) };
+        let kit = EngineKit { frame_count: 96, page_count_max: 4096, lock_count: 256, settings, ..kit };
         let data = kit.data(&disk).unwrap();
         let state = ControlState::new(ENV, kit.page_bytes, kit.segment_bytes);
         let control = Arc::new(ControlFile::begin_creation(&*disk, state).unwrap());
@@ -110,6 +122,7 @@ impl Process {
         if let Some(part) = forgotten {
             shared.engine.forget(part);
         }
+        pair.register_undo(&shared.engine);
         let tree = Tree::new(&shared.engine, &space, &to_free, TABLE, root);
         let share = Share::new(Arc::clone(&shared.engine));
         Process {
@@ -171,7 +184,7 @@ impl Process {
         })
     }
 
-    fn end_orphans(&self) {
+    pub fn end_orphans(&self) {
         let mut in_doubt = Vec::new();
         self.engine().end_orphans(|found| in_doubt.push(found)).unwrap();
         for OrphanInDoubt { record, mut txn } in in_doubt {
@@ -217,6 +230,7 @@ impl Process {
         let allocated: BTreeSet<PageId> = self.space.allocated_pages().unwrap().iter().collect();
         assert_eq!(pages, allocated, "pages of somebody and pages in use");
         self.model.lock().check_pair(self.pair.value(self.engine()));
+        assert_eq!(self.pair.counted(self.engine()), 0, "whoever has counted was rolled back");
         let mut txn = self.engine().begin().unwrap();
         let mut scan = self.tree.scan(Bound::Unbounded, Bound::Unbounded, Direction::Forward);
         let mut found = BTreeMap::new();

@@ -229,7 +229,7 @@ impl Own {
             sync::spawn("ends", move || {
                 sync::sleep_ns(200_000); // Snapshots are opened meanwhile.
                 while own.end_one_of_the_dead() {}
-                own.log.release_inherited(own.log.inherited());
+                own.log.release_undo(own.log.take_inherited());
             })
         })
     }

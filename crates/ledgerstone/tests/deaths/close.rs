@@ -1,0 +1,48 @@
+//! A process closes its environment while one of its threads ends what a dead one has left. Others go on.
+
+use std::sync::Arc;
+
+use ledgerstone_region::sync::deaths::{kill_at_step, steps};
+use ledgerstone_region::sync::{self, Scheduler};
+
+use crate::run::join;
+use crate::some_of;
+use crate::work::Work;
+use crate::world::Process;
+
+const VICTIM: u32 = 1;
+const REPAIRER: u32 = 4;
+
+fn die(step: u64) -> u64 {
+    let ran = Scheduler::run_within(step, 10_000_000, || {
+        let root = Process::create();
+        let own = root.view();
+        own.prepare_for_all([VICTIM].into_iter());
+        own.prepare_for(VICTIM, Work::Update);
+        drop(own);
+        kill_at_step(VICTIM, step);
+        join(vec![Arc::new(root.view()).start(VICTIM, "works", |own| own.work(VICTIM, Work::Update))], VICTIM);
+        let repairs = Arc::new(root.view()).start(REPAIRER, "repairs", |own| {
+            let ending = own.repair();
+            sync::yield_point("before it closes");
+            own.env.clone().close().unwrap();
+            ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+        });
+        join(vec![repairs], 0);
+        let own = root.view(); // What is known of the catalog there is new.
+        own.check_all();
+        drop(own);
+        root.env.end_background();
+        root.env.assert_nothing_left();
+        root.env.clone().close().unwrap();
+        steps(VICTIM)
+    });
+    ran.unwrap_or_else(|stuck| panic!("step {step}: {stuck}"))
+}
+
+#[test]
+fn a_close_waits_for_what_is_ended_after_deaths() {
+    let step_count = die(0);
+    let deaths = some_of(step_count, 100).map(die).count();
+    println!("{deaths} deaths in {step_count} steps");
+}

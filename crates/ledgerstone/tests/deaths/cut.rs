@@ -1,0 +1,67 @@
+//! A process dies while it cuts the data file. Until somebody has finished that, a checkpoint waits (G3 in
+//! `space/repair.rs`).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+
+use ledgerstone_region::sync::deaths::{kill_at_step, steps};
+use ledgerstone_region::sync::{self, Scheduler};
+
+use crate::run::join;
+use crate::some_of;
+use crate::work::Work;
+use crate::world::Process;
+
+const VICTIM: u32 = 1;
+const OTHER: u32 = 2;
+
+/// A checkpoint that nothing keeps up has been taken by then.
+const LONG_NS: u64 = 60_000_000;
+
+/// How many steps a compaction takes, and whether a checkpoint waited after its process had died.
+fn die(step: u64) -> (u64, bool) {
+    let ran = Scheduler::run_within(step, 10_000_000, || {
+        let root = Process::create();
+        let own = root.view();
+        own.prepare_for_all([VICTIM].into_iter());
+        own.prepare_for(VICTIM, Work::Cut);
+        drop(own);
+        kill_at_step(VICTIM, step);
+        let compacts = Arc::new(root.view()).start(VICTIM, "compacts", |own| drop(own.env.compact().unwrap()));
+        join(vec![compacts], VICTIM);
+        let steps = steps(VICTIM);
+        root.env.repair_after_deaths().unwrap();
+        let is_taken = Arc::new(AtomicBool::new(false));
+        let tells = Arc::clone(&is_taken);
+        let checkpoint = Arc::new(root.view()).start(OTHER, "checkpoint", move |own| {
+            own.env.checkpoint().unwrap();
+            tells.store(true, SeqCst);
+        });
+        sync::sleep_ns(LONG_NS);
+        let has_waited = !is_taken.load(SeqCst);
+        let ender = Arc::clone(&root);
+        let ending = sync::spawn("ends", move || {
+            sync::sleep_ns(LONG_NS);
+            ender.env.end_orphans().unwrap();
+        });
+        root.env.checkpoint().unwrap(); // The latch has the name of whoever has repaired, which waits as well.
+        join(vec![ending, checkpoint], 0);
+        let own = root.view(); // What is known of the catalog there is new.
+        own.check_all();
+        drop(own);
+        root.env.end_background();
+        root.env.assert_nothing_left();
+        root.env.clone().close().unwrap();
+        (steps, has_waited)
+    });
+    ran.unwrap_or_else(|stuck| panic!("step {step}: {stuck}"))
+}
+
+#[test]
+fn a_checkpoint_waits_until_a_cut_is_finished_after_deaths() {
+    let (step_count, has_waited) = die(0);
+    assert!(!has_waited, "nobody has died");
+    let waited = some_of(step_count, 80).filter(|step| die(*step).1).count();
+    println!("{waited} checkpoints have waited, of deaths in {step_count} steps");
+    assert!(waited > 0);
+}
