@@ -71,6 +71,7 @@ struct World {
 }
 
 /// A process's own view of it.
+#[derive(Clone)]
 struct Own {
     log: Arc<Log>,
     slots: Arc<SlotTable>,
@@ -113,15 +114,18 @@ impl World {
 }
 
 impl Own {
+    /// Repairs, if anybody has died. Another thread gives up what was inherited: it may come to wait for whoever dies
+    /// next, and this one must not.
     fn repair(&self) -> Option<sync::JoinHandle<()>> {
         let mend = |dead: &Dead<'_>| {
             self.log.repair(dead)?;
             self.log.inherit(dead)
         };
-        self.slots.repair(mend).unwrap();
-        // There are no transactions to be ended.
-        self.log.release_inherited(self.log.inherited());
-        None
+        self.slots.repair(mend).unwrap().then(|| {
+            let own = self.clone();
+            // There are no transactions to be ended.
+            sync::spawn("ends", move || own.log.release_inherited(own.log.inherited()))
+        })
     }
 
     /// Appends record `no`, with `bytes` of body.
@@ -214,7 +218,7 @@ fn run(plan: Plan) -> Outcome {
         world.work(&mut cast, WORKERS[1], if work == Work::Segments { work } else { Work::Commit }, 4);
         let outcome = cast.end();
         let own = world.view();
-        own.repair();
+        own.repair().into_iter().for_each(lived);
         if work == Work::WakeFlusher {
             let mut claim = world.log.claim(200).unwrap();
             let lsn = append(&world.log, &mut claim, 0, 100);
@@ -303,7 +307,7 @@ fn run_with_many_victims(seed: u64) -> [u64; 2] {
         }
         let Outcome { victim, repairer, .. } = cast.end();
         let own = world.view();
-        own.repair();
+        own.repair().into_iter().for_each(lived);
         check(&world, &own);
         [victim, repairer].map(u64::from)
     })
