@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Processes that die at a store to the region (feature deaths): the tests named deaths of each crate that mends after them,
 # with the parts of a repair that are left out in turn. With arguments: of these crates only.
-# ROUNDS (2000): of each random campaign. SEED: that round of it alone.
+# ROUNDS (2000): of each random campaign. What else can be asked for is in crates/testkit/src/deaths/asked.rs: SEED, EVERY,
+# WORK, STEP, REPAIR_STEP, PART. A round that fails says how to run it alone.
 # A simulation hands a baton from thread to thread, which costs a tenth where all of them stay on one processor: so each test
 # is kept on one, and as many run at a time as there are processors.
 set -euo pipefail

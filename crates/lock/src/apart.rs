@@ -182,7 +182,7 @@ mod tests {
                 }
                 kill(1);
             });
-            assert!(victim.join().is_err());
+            assert!(victim.join().is_err_and(|panic| panic.is_released()), "it dies");
             while !slots.repair(|dead| locks.repair(dead)).expect("a slot is free") {
                 sync::sleep_ns(100_000);
             }

@@ -240,7 +240,7 @@ fn lives(seed: u64) -> Result<(), String> {
 
 #[test]
 fn every_durable_record_survives_and_no_stale_one_is_read() {
-    let first: u64 = std::env::var("LEDGERSTONE_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
+    let first: u64 = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     for seed in first..first + 60 {
         lives(seed).unwrap();
     }

@@ -1,22 +1,22 @@
 //! A process dies at each store to the region in turn, beside others that go on. These find their room, their records
 //! are whole, and nothing of the dead is left. A repairer dies too, and the next one repairs for both.
 //!
-//! `ROUNDS` is for the random campaign. A failure prints the seed, which `SEED` tries again.
+//! The frame is that of all campaigns of deaths, `ledgerstone_testkit::deaths`, with what can be asked for.
 #![cfg(all(feature = "deaths", not(loom)))]
 
 mod kit;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use kit::*;
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::{FIRST_LSN, Log, LogConfig, RecordKind, RepairPart};
 use ledgerstone_page::Lsn;
-use ledgerstone_region::sync::deaths::{is_dead, kill_at_step, spawn_in, stop_at_step};
-use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::sync;
+use ledgerstone_region::sync::deaths::{kill_at_step, spawn_in, stop_at_step};
 use ledgerstone_region::{Dead, Random, Region, Repair, SlotTable};
+use ledgerstone_testkit::deaths::*;
 
 /// What the victim does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,28 +45,16 @@ const ALL: [Work; 9] = [
     Work::WakeFlusher,
 ];
 
-/// The processes: one that dies, two that work, one that repairs and may die, one that repairs after it. Where several
-/// die at the same time, there are more.
-const VICTIM: u32 = 1;
-const WORKERS: [u32; 2] = [2, 3];
-const REPAIRERS: [u32; 2] = [4, 5];
+/// Where several die at the same time, there are more.
 const MORE_VICTIMS: [u32; 2] = [6, 7];
 
-/// What is to happen: deaths before these steps, 0 none.
-#[derive(Debug, Clone, Copy, Default)]
+/// What is to happen.
+#[derive(Debug, Clone, Copy)]
 struct Plan {
     seed: u64,
-    victim_dies_at: u64,
-    repairer_dies_at: u64,
-    worker_stops_at: u64,
+    work: Work,
+    deaths: Deaths,
     forgotten: Option<RepairPart>,
-}
-
-/// Who has died.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Died {
-    victim: bool,
-    repairer: bool,
 }
 
 /// Records that were appended, by LSN: their numbers.
@@ -79,11 +67,11 @@ struct World {
     log: Arc<Log>,
     disk: Arc<dyn Disk>,
     appended: Appended,
-    is_over: Arc<AtomicBool>,
     forgotten: Option<RepairPart>,
 }
 
 /// A process's own view of it.
+#[derive(Clone)]
 struct Own {
     log: Arc<Log>,
     slots: Arc<SlotTable>,
@@ -100,7 +88,7 @@ impl World {
         // Small ones allow nobody to keep more.
         let segment_bytes = if work == Work::Keep { 4 * SEGMENT_BYTES } else { SEGMENT_BYTES };
         let log = Log::open(LogConfig { kept_claim_count: 4, spare_segments: 1, segment_bytes, ..settings }).unwrap();
-        World { region, slots, log, disk, appended: Appended::default(), is_over: Arc::default(), forgotten }
+        World { region, slots, log, disk, appended: Appended::default(), forgotten }
     }
 
     fn view(&self) -> Own {
@@ -110,35 +98,34 @@ impl World {
         Own { log, slots, appended: Arc::clone(&self.appended) }
     }
 
-    fn work(&self, process: u32, work: Work, rounds: u64) -> sync::JoinHandle<()> {
-        self.work_in_thread(process, 0, work, rounds)
+    fn begin(&self, deaths: Deaths) -> Cast {
+        Cast::begin(deaths, |_| self.view(), Own::repair)
     }
 
-    fn work_in_thread(&self, process: u32, thread: u32, work: Work, rounds: u64) -> sync::JoinHandle<()> {
-        let own = self.view();
-        spawn_in(process, "works", move || (0..rounds).for_each(|round| own.work(process + 100 * thread, work, round)))
+    fn work(&self, cast: &mut Cast, process: u32, work: Work, rounds: u64) {
+        self.work_in_thread(cast, process, 0, work, rounds);
     }
 
-    fn repairer(&self, process: u32, every_ns: u64) -> sync::JoinHandle<()> {
-        let (own, is_over) = (self.view(), Arc::clone(&self.is_over));
-        spawn_in(process, "repairs", move || {
-            while !is_over.load(SeqCst) {
-                sync::sleep_ns(every_ns);
-                own.repair();
-            }
-        })
+    fn work_in_thread(&self, cast: &mut Cast, process: u32, thread: u32, work: Work, rounds: u64) {
+        cast.start(process, "works", self.view(), move |own| {
+            (0..rounds).for_each(|round| own.work(process + 100 * thread, work, round));
+        });
     }
 }
 
 impl Own {
-    fn repair(&self) {
+    /// Repairs, if anybody has died. Another thread gives up what was inherited: it may come to wait for whoever dies
+    /// next, and this one must not.
+    fn repair(&self) -> Option<sync::JoinHandle<()>> {
         let mend = |dead: &Dead<'_>| {
             self.log.repair(dead)?;
             self.log.inherit(dead)
         };
-        self.slots.repair(mend).unwrap();
-        // There are no transactions to be ended.
-        self.log.release_undo(self.log.take_inherited());
+        self.slots.repair(mend).unwrap().then(|| {
+            let own = self.clone();
+            // There are no transactions to be ended.
+            sync::spawn("ends", move || own.log.release_undo(own.log.take_inherited()))
+        })
     }
 
     /// Appends record `no`, with `bytes` of body.
@@ -217,39 +204,21 @@ impl Own {
     }
 }
 
-/// Runs the work beside a death, and looks at what is there afterwards.
-fn run(work: Work, plan: Plan) -> Died {
-    let run = Scheduler::run(plan.seed, || {
+/// Runs the work beside deaths, and looks at what is there afterwards.
+fn run(plan: Plan) -> Outcome {
+    round(plan, plan.seed, sync::STEPS_MAX, || {
+        let work = plan.work;
         let world = World::new(work, plan.forgotten);
         if work == Work::WakeFlusher {
             world.log.start_flusher().unwrap();
         }
-        kill_at_step(VICTIM, plan.victim_dies_at);
-        kill_at_step(REPAIRERS[0], plan.repairer_dies_at);
-        stop_at_step(WORKERS[1], plan.worker_stops_at, 30_000_000);
-        let repairers = [world.repairer(REPAIRERS[0], 700_000), world.repairer(REPAIRERS[1], 40_000_000)];
-        let victim = world.work(VICTIM, work, 2);
-        let beside = if work == Work::Segments { Work::Segments } else { Work::Commit };
-        let workers = [world.work(WORKERS[0], Work::LargeClaim, 4), world.work(WORKERS[1], beside, 4)];
-        let died = Died { victim: victim.join().is_err(), repairer: false };
-        workers.into_iter().for_each(|worker| worker.join().expect("the living go on"));
-        if died.victim {
-            while !is_dead(VICTIM) {
-                sync::sleep_ns(1_000_000);
-            }
-            sync::sleep_ns(100_000_000); // Somebody repairs.
-        }
-        world.is_over.store(true, SeqCst);
-        let [first, second] = repairers;
-        let died = Died { repairer: first.join().is_err(), ..died };
-        second.join().expect("it repairs");
+        let mut cast = world.begin(plan.deaths);
+        world.work(&mut cast, VICTIM, work, 2);
+        world.work(&mut cast, WORKERS[0], Work::LargeClaim, 4);
+        world.work(&mut cast, WORKERS[1], if work == Work::Segments { work } else { Work::Commit }, 4);
+        let outcome = cast.end();
         let own = world.view();
-        if died.repairer {
-            while !is_dead(REPAIRERS[0]) {
-                sync::sleep_ns(1_000_000);
-            }
-        }
-        own.repair();
+        own.repair().into_iter().for_each(lived);
         if work == Work::WakeFlusher {
             let mut claim = world.log.claim(200).unwrap();
             let lsn = append(&world.log, &mut claim, 0, 100);
@@ -261,9 +230,8 @@ fn run(work: Work, plan: Plan) -> Died {
             world.log.stop_flusher();
         }
         check(&world, &own);
-        died
-    });
-    run.unwrap_or_else(|stuck| panic!("{work:?} {plan:?}: {stuck}"))
+        outcome
+    })
 }
 
 fn check(world: &World, own: &Own) {
@@ -292,51 +260,27 @@ fn check(world: &World, own: &Own) {
     assert!(found.values().all(is_a_victims), "untold: {found:?}");
 }
 
-/// A plan for the `n`th step of a run of this work.
-fn plan(work: Work, n: u64) -> Plan {
-    Plan { seed: work as u64 * 100_000 + n, ..Plan::default() }
+/// A plan for these steps of a run of this work.
+fn plan(work: Work, n: u64, r: u64) -> Plan {
+    let no = if r == 0 { n } else { n * 1000 + r };
+    Plan { seed: work as u64 * 100_000 + no, work, deaths: Deaths::at(n, r), forgotten: None }
 }
 
 #[test]
 fn deaths_at_each_step_are_repaired() {
-    let mut deaths = BTreeMap::new();
-    for work in ALL {
-        for n in 1.. {
-            if !run(work, Plan { victim_dies_at: n, ..plan(work, n) }).victim {
-                break;
-            }
-            *deaths.entry(work as u64).or_insert(0) += 1;
-        }
-    }
-    println!("deaths by work: {deaths:?}");
-    assert!(deaths.len() == ALL.len() && deaths.values().all(|count| *count > 20), "{deaths:?}");
+    at_each_step(&ALL, Which::Each, |deaths, _| deaths > 20, |work, n| run(plan(work, n, 0)));
 }
 
 /// At every 97th step of the victim, and where it leaves a gap, and at each step of the repairer.
 #[test]
 fn deaths_of_repairers_are_repaired() {
-    let mut pairs = 0;
-    for work in ALL {
-        let gaps = if work == Work::Append { 8..13 } else { 0..0 };
-        for n in gaps.chain((1..).step_by(97)) {
-            let plan = |r| Plan { victim_dies_at: n, repairer_dies_at: r, ..plan(work, n * 1000 + r) };
-            if !run(work, plan(0)).victim {
-                break;
-            }
-            for r in 1.. {
-                if !run(work, plan(r)).repairer {
-                    break;
-                }
-                pairs += 1;
-            }
-        }
-    }
-    println!("{pairs} pairs");
-    assert!(pairs > 500, "{pairs}");
+    let run = |work, n, r| run(plan(work, n, r));
+    in_repairs(&ALL, [Which::OneIn(97), Which::Each], 500, run);
+    in_repairs(&[Work::Append], [Which::These(&[8, 9, 10, 11, 12]), Which::Each], 0, run);
 }
 
 /// Three processes, one with two threads, die at about the same time beside three that work. So may one that repairs.
-fn run_with_many_victims(seed: u64) -> [bool; 2] {
+fn run_with_many_victims(seed: u64) -> [u64; 2] {
     const WORKS: [Work; 7] = [
         Work::Append,
         Work::Commit,
@@ -351,93 +295,56 @@ fn run_with_many_victims(seed: u64) -> [bool; 2] {
     let dying = victims.map(|process| (process, WORKS[random.below(6) as usize]));
     let living = [WORKERS[0], WORKERS[1], 8].map(|process| (process, WORKS[random.below(7) as usize]));
     let steps = [40, 150, 600][random.below(3) as usize];
-    let deaths = [VICTIM, MORE_VICTIMS[0], MORE_VICTIMS[1]].map(|process| (process, 1 + random.below(steps)));
-    let (dies_at, stops_at) = (random.below(3) * random.below(150), random.below(2) * random.below(600));
-    let run = Scheduler::run(seed, || {
+    let [victim, more @ ..] = [VICTIM, MORE_VICTIMS[0], MORE_VICTIMS[1]].map(|_| 1 + random.below(steps));
+    let (repairer, worker_stops) = (random.below(3) * random.below(150), random.below(2) * random.below(600));
+    let deaths = Deaths { victim, repairer, worker: 0, worker_stops };
+    round((seed, dying, deaths, more), seed, sync::STEPS_MAX, || {
         let world = World::new(Work::Keep, None);
-        deaths.into_iter().for_each(|(process, at)| kill_at_step(process, at));
-        kill_at_step(REPAIRERS[0], dies_at);
-        stop_at_step(WORKERS[1], stops_at, 30_000_000);
-        let repairers = [world.repairer(REPAIRERS[0], 700_000), world.repairer(REPAIRERS[1], 20_000_000)];
-        let work = |(thread, (process, work)): (u32, (u32, Work))| world.work_in_thread(process, thread, work, 3);
-        let victims: Vec<_> = (0..).zip(dying).map(work).collect();
-        let workers: Vec<_> = (0..).zip(living).map(work).collect();
-        let victims_died = victims.into_iter().map(|victim| victim.join().is_err()).fold(false, |any, died| any | died);
-        workers.into_iter().for_each(|worker| worker.join().expect("the living go on"));
-        sync::sleep_ns(2_000_000_000); // All deaths are known, and somebody repairs.
-        world.is_over.store(true, SeqCst);
-        let [first, second] = repairers;
-        let repairer_died = first.join().is_err();
-        second.join().expect("it repairs");
-        sync::sleep_ns(2_000_000_000);
+        let mut cast = world.begin(deaths);
+        MORE_VICTIMS.into_iter().zip(more).for_each(|(process, at)| kill_at_step(process, at));
+        for (thread, (process, work)) in (0..).zip(dying).chain((0..).zip(living)) {
+            world.work_in_thread(&mut cast, process, thread, work, 3);
+        }
+        let Outcome { victim, repairer, .. } = cast.end();
         let own = world.view();
-        own.repair();
+        own.repair().into_iter().for_each(lived);
         check(&world, &own);
-        [victims_died, repairer_died]
-    });
-    run.unwrap_or_else(|stuck| panic!("seed {seed}: {dying:?} {deaths:?} {dies_at} {stops_at}: {stuck}"))
+        [victim, repairer].map(u64::from)
+    })
 }
 
 #[test]
 fn deaths_of_several_processes_at_random() {
-    let mut count = [0; 2];
-    let (rounds, seeds) = rounds_and_seeds();
-    for seed in seeds {
-        let died = run_with_many_victims(seed);
-        (0..2).for_each(|no| count[no] += u64::from(died[no]));
-    }
-    println!("{rounds} rounds of several victims: {} with deaths, {} of repairers", count[0], count[1]);
-}
-
-/// Rounds of a random campaign, and their seeds.
-fn rounds_and_seeds() -> (u64, Vec<u64>) {
-    let rounds = std::env::var("ROUNDS").map_or(300, |rounds| rounds.parse().expect("a number of rounds"));
-    match std::env::var("SEED") {
-        Ok(seed) if !seed.is_empty() => (1, vec![seed.parse().expect("a seed")]),
-        _ => (rounds, (0..rounds).collect()),
-    }
+    at_random(300, ["deaths of the first victim", "of a repairer"], 4, run_with_many_victims);
 }
 
 #[test]
 fn deaths_and_stops_at_random() {
-    let (rounds, seeds) = rounds_and_seeds();
-    let mut count = [0; 2];
-    for seed in seeds {
+    at_random(300, ["deaths of the victim", "of a repairer", "of a worker"], 4, |seed| {
         let mut random = Random::new(seed);
         let work = ALL[random.below(ALL.len() as u64) as usize];
-        let plan = Plan {
-            seed,
-            victim_dies_at: 1 + random.below(600),
-            repairer_dies_at: random.below(3) * random.below(150),
-            worker_stops_at: random.below(2) * random.below(600),
-            forgotten: None,
-        };
-        let died = run(work, plan);
-        count = [count[0] + u64::from(died.victim), count[1] + u64::from(died.repairer)];
-    }
-    println!("{rounds} rounds: {} deaths, {} of repairers", count[0], count[1]);
+        let below = Deaths { victim: 600, repairer: 150, worker: 0, worker_stops: 600 };
+        let deaths = Deaths::drawn(&mut random, below);
+        run(Plan { seed, work, deaths, forgotten: None }).deaths()
+    });
 }
 
 /// Whatever a repair leaves out is missed by some run, if only because it never ends.
 #[test]
 fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
-    let is_missed = |part| {
-        let fails = |work, n, r| {
-            let plan =
-                Plan { victim_dies_at: n, repairer_dies_at: r, forgotten: Some(part), ..plan(work, n * 1000 + r) };
-            std::panic::catch_unwind(|| run(work, plan)).is_err()
+    each_part_is_missed(&RepairPart::ALL, |part| {
+        let misses = |&(work, n, r): &(Work, u64, u64)| {
+            let plan = plan(work, n * 1000 + r, 0);
+            fails(|| run(Plan { deaths: Deaths::at(n, r), forgotten: Some(part), ..plan }))
         };
-        let each = |work| (1..700).any(|n| fails(work, n, 0));
         // With a repairer that dies, or under several seeds.
-        let again = |work, count| (1..count).any(|n| (1..60).any(|r| fails(work, n, r)));
+        let again = |work, count| (1..count).flat_map(move |n| (1..60).map(move |r| (work, n, r)));
         match part {
-            RepairPart::Wakes => again(Work::WakeFlusher, 110),
-            RepairPart::GapBegun => again(Work::Append, 60),
-            _ => ALL.into_iter().any(each),
+            RepairPart::Wakes => again(Work::WakeFlusher, 110).find(misses),
+            RepairPart::GapBegun => again(Work::Append, 60).find(misses),
+            _ => ALL.into_iter().flat_map(|work| (1..700).map(move |n| (work, n, 0))).find(misses),
         }
-    };
-    let found: Vec<_> = RepairPart::ALL.into_iter().filter(|part| !is_missed(*part)).collect();
-    assert_eq!(found, [], "these are not missed");
+    });
 }
 
 /// A process is stopped in an append, and another dies with the latch of the room and nothing in hand: whoever claims
@@ -446,29 +353,27 @@ fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
 fn deaths_that_leave_no_gap_are_repaired_beside_a_stopped_append() {
     let mut count = 0;
     for (n, k) in (1..40).flat_map(|n| (1..9).map(move |k| (n, k))) {
-        let run = Scheduler::run(n * 100 + k, || {
+        round((n, k), n * 100 + k, sync::STEPS_MAX, || {
             let world = World::new(Work::Append, None);
             let is_left = |what| world.log.left_over().is_some_and(|left| left.contains(what));
+            let claim = |own: &Own| own.log.give_back(own.log.claim(200).unwrap());
             stop_at_step(WORKERS[0], n, 20_000_000_000);
-            let stopped = world.work(WORKERS[0], Work::Append, 1);
+            let own = world.view();
+            let stopped = spawn_in(WORKERS[0], "stops", move || own.work(WORKERS[0], Work::Append, 0));
             sync::sleep_ns(1_000_000);
+            let own = world.view();
             kill_at_step(VICTIM, k);
-            let view = world.view();
-            let dies = move || view.log.give_back(view.log.claim(200).unwrap());
-            let has_died = is_left("in hand") && spawn_in(VICTIM, "dies", dies).join().is_err();
+            let has_died = is_left("in hand") && outlived(spawn_in(VICTIM, "dies", move || claim(&own))).is_none();
             if has_died && is_left("latched") && is_left("in hand: 1") {
-                let repairer = world.repairer(REPAIRERS[0], 700_000);
-                let (view, from) = (world.view(), sync::now_ns());
-                let claims = spawn_in(WORKERS[1], "claims", move || view.log.give_back(view.log.claim(200).unwrap()));
-                claims.join().unwrap();
+                let cast = world.begin(Deaths::default());
+                let (own, from) = (world.view(), sync::now_ns());
+                lived(spawn_in(WORKERS[1], "claims", move || claim(&own)));
                 assert!(sync::now_ns() - from < 2_000_000_000, "stopped at {n}, died at {k}");
                 count += 1;
-                world.is_over.store(true, SeqCst);
-                repairer.join().unwrap();
+                cast.end();
             }
-            stopped.join().unwrap();
+            lived(stopped);
         });
-        run.unwrap();
     }
     assert!(count > 0, "it never came to that");
 }

@@ -3,13 +3,12 @@
 //!
 //! Process 1 is the victim. Process 2 works on the same pages, and so does process 3, which stops for a while, perhaps
 //! in the middle of an append. Process 4 repairs, and may die in that; process 5 repairs after it. In the end, the log
-//! says what every page is. `ROUNDS` is for the random campaign, and `SEED` is that round alone.
+//! says what every page is. The frame is that of all campaigns of deaths, `ledgerstone_testkit::deaths`.
 #![cfg(all(feature = "deaths", not(miri)))]
 
 mod counting;
 
 use std::collections::BTreeMap;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
@@ -21,23 +20,19 @@ use ledgerstone_log::{FIRST_LSN, Log, LogConfig, RecordKind};
 use ledgerstone_op::Registry;
 use ledgerstone_page::{Lsn, OpId, PageId, checksum};
 use ledgerstone_recovery::{PageRebuild, PageRepair};
+use ledgerstone_region::sync;
 use ledgerstone_region::sync::deaths::{is_dead, kill_at_step, spawn_in, steps, stop_at_step};
-use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_region::{AnotherDied, Dead, Random, Region, Repair, SlotTable};
 use ledgerstone_space::{FreeRun, OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError, bits_of};
+use ledgerstone_testkit::deaths::*;
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, Part, StructureLatches, TxnError, TxnTable, VersionStore};
 
 const ENV: [u8; 16] = *b"deaths of spaces";
 const PAGE_BYTES: usize = 4096;
 const FRAMES: u64 = 24;
 
-const VICTIM: u32 = 1;
-const WORKER: u32 = 2;
-const STOPPED: u32 = 3;
-const REPAIRERS: [u32; 2] = [4, 5];
-
-/// Runs of the random campaign, unless `ROUNDS` says how many.
-const ROUNDS: u64 = 300;
+const WORKER: u32 = WORKERS[0];
+const STOPPED: u32 = WORKERS[1];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Work {
@@ -86,13 +81,6 @@ impl Plan {
         let (victim_dies_at, worker_dies_at, repairer_dies_at, stops_at) = (0, 0, 0, 0);
         Plan { seed, work, rounds: 1, victim_dies_at, worker_dies_at, repairer_dies_at, stops_at, forgotten: None }
     }
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Outcome {
-    victim_steps: u64,
-    repair_steps: u64,
-    has_died: bool,
 }
 
 /// LSNs of groups that are done.
@@ -292,25 +280,16 @@ impl Own {
 type Failure = String;
 
 fn run(plan: Plan) -> Result<Outcome, Failure> {
-    let ran = catch_unwind(AssertUnwindSafe(|| Scheduler::run_within(plan.seed, 3_000_000, || simulate(&plan))));
-    match ran {
-        Ok(Ok(outcome)) => outcome.map_err(|what| format!("{plan:?}: {what}")),
-        Ok(Err(stuck)) => Err(format!("{plan:?}: {stuck}")),
-        Err(_) => Err(format!("{plan:?}: a panic")),
-    }
+    tried(plan, plan.seed, 3_000_000, || simulate(&plan))
 }
 
 fn must(plan: Plan) -> Outcome {
     run(plan).unwrap_or_else(|what| panic!("{what}"))
 }
 
-/// What a thread of a process that may die has come to.
-fn join(thread: sync::JoinHandle<Result<(), Failure>>, may_die: bool) -> Result<(), Failure> {
-    match thread.join() {
-        Ok(done) => done,
-        Err(_) if may_die => Ok(()),
-        Err(panicked) => Err(format!("panicked: {panicked}")),
-    }
+/// What a thread has come to, if its process has not died.
+fn join(thread: sync::JoinHandle<Result<(), Failure>>) -> Result<(), Failure> {
+    outlived(thread).unwrap_or(Ok(()))
 }
 
 fn simulate(plan: &Plan) -> Result<Outcome, Failure> {
@@ -372,14 +351,14 @@ fn simulate(plan: &Plan) -> Result<Outcome, Failure> {
         })
         .into();
 
-    let mut done = join(victim, plan.victim_dies_at != 0);
-    for (worker, may_die) in workers.into_iter().zip([plan.worker_dies_at != 0, false]) {
-        done = done.and(join(worker, may_die));
+    let mut done = join(victim);
+    for worker in workers {
+        done = done.and(join(worker));
     }
     sync::sleep_ns(30_000_000); // All deaths are known, and repaired after.
     is_over.store(true, SeqCst);
-    for (repairer, may_die) in repairers.into_iter().zip([plan.repairer_dies_at != 0, false]) {
-        done = done.and(join(repairer, may_die));
+    for repairer in repairers {
+        done = done.and(join(repairer));
     }
     done?;
     let own = world.process();
@@ -387,7 +366,8 @@ fn simulate(plan: &Plan) -> Result<Outcome, Failure> {
     own.repair();
     check(&world, &own)?;
     let (victim_steps, repair_steps) = (victim_steps.load(SeqCst), repair_steps.load(SeqCst));
-    Ok(Outcome { victim_steps, repair_steps, has_died: is_dead(VICTIM) })
+    let [victim, repairer, worker] = [VICTIM, REPAIRERS[0], WORKER].map(is_dead);
+    Ok(Outcome { victim, repairer, worker, victim_steps, repair_steps })
 }
 
 /// Nothing of the dead is left, and the log says what every page is.
@@ -447,49 +427,29 @@ fn check(world: &World, own: &Own) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Of a number of steps, all if there are few, or some: the first ones, the last ones, and others in between. Deaths in
-/// the middle of a fill are all alike.
-fn some_steps(count: u64, parts: u64, draw: u64) -> impl Iterator<Item = u64> {
-    let edge = parts / 2;
-    let stride = (count / parts).max(1);
-    (1..=count).filter(move |step| *step <= edge || *step + edge > count || step % stride == draw % stride)
-}
-
 #[test]
 fn deaths_at_each_step_of_each_work_are_repaired() {
-    for (work, seed) in ALL.into_iter().zip(0..) {
-        let plan = Plan::of(work, seed);
-        let step_count = must(plan).victim_steps;
-        for step in 1..=step_count {
-            let outcome = must(Plan { victim_dies_at: step, stops_at: 3 * step % 500, ..plan });
-            assert!(outcome.has_died, "{work:?}: no death at step {step} of {step_count}");
-        }
-        println!("{work:?}: {step_count} deaths");
-    }
+    at_each_step(
+        &ALL,
+        Which::Each,
+        |deaths, steps| deaths == steps,
+        |work, step| must(Plan { victim_dies_at: step, stops_at: 3 * step % 500, ..Plan::of(work, work as u64) }),
+    );
 }
 
 #[test]
 fn deaths_of_repairers_are_repaired() {
-    for (work, seed) in ALL.into_iter().zip(10..) {
-        let plan = Plan::of(work, seed);
-        let step_count = must(plan).victim_steps;
-        let mut deaths = 0;
-        for step in some_steps(step_count, 8, seed) {
-            let plan = Plan { victim_dies_at: step, ..plan };
-            for step in some_steps(must(plan).repair_steps, 6, step) {
-                must(Plan { repairer_dies_at: step, ..plan });
-                deaths += 1;
-            }
-        }
-        println!("{work:?}: {deaths} deaths in repairs");
-    }
+    let some = |count| Which::Ends { edge: count / 2, parts: count, one_in: 1 };
+    in_repairs(&ALL, [some(8), some(6)], 500, |work, n, r| {
+        must(Plan { victim_dies_at: n, repairer_dies_at: r, ..Plan::of(work, 10 + work as u64) })
+    });
 }
 
 /// Two processes die one after the other, each in a change, and are repaired at once. Where both had reserved and not
 /// said where, the log has one void record for both. The pages of the second have seen the log end within it.
 fn die_both(steps_1: u64, steps_2: u64) -> Result<u64, Failure> {
     let plan = Plan::of(Change, steps_1 * 1000 + steps_2);
-    let ran = Scheduler::run(plan.seed, || {
+    tried((steps_1, steps_2), plan.seed, sync::STEPS_MAX, || {
         let world = World::new(&plan);
         let victim = |no: u32, dies_at| {
             let (own, first) = (world.process(), PAGES.start + 2 * u64::from(no));
@@ -501,18 +461,17 @@ fn die_both(steps_1: u64, steps_2: u64) -> Result<u64, Failure> {
                 done.map(|()| steps(no) - before)
             })
         };
-        let _ = victim(VICTIM, steps_1).join();
+        outlived(victim(VICTIM, steps_1));
         let second = victim(WORKER, steps_2);
         let own = world.process();
         sync::sleep_ns(20_000_000);
         own.repair(); // After both, unless the first one's latch keeps the second one from its death.
-        let count = second.join().map_or(0, |done| done.expect("nothing fails"));
+        let count = outlived(second).map_or(0, |done| done.expect("nothing fails"));
         sync::sleep_ns(10_000_000); // The deaths are known by then.
         own.repair();
         check(&world, &own)?;
         Ok(count)
-    });
-    ran.unwrap_or_else(|stuck| Err(stuck.to_string())).map_err(|what| format!("{steps_1}, {steps_2}: {what}"))
+    })
 }
 
 #[test]
@@ -531,7 +490,7 @@ const OF_SECOND_MAP: u32 = 220;
 /// that its pages are in use: what was given back is in memory only.
 fn die_cutting(victim_dies_at: u64, finisher_dies_at: u64) -> Result<(u64, u64), Failure> {
     let plan = Plan::of(TakeAndMakeMap, victim_dies_at * 1000 + finisher_dies_at);
-    let ran = Scheduler::run_within(plan.seed, 3_000_000, || {
+    tried(("a map cut off", victim_dies_at, finisher_dies_at), plan.seed, 3_000_000, || {
         let world = World::new(&plan);
         let root = &world.root;
         let before = root.space.allocated_count().unwrap();
@@ -551,7 +510,7 @@ fn die_cutting(victim_dies_at: u64, finisher_dies_at: u64) -> Result<(u64, u64),
                 own.cut().map(|()| steps(VICTIM) - before)
             })
         };
-        let victim_steps = victim.join().map_or(0, |done| done.expect("nothing fails"));
+        let victim_steps = outlived(victim).map_or(0, |done| done.expect("nothing fails"));
         let mut finisher_steps = 0;
         for (no, dies_at) in REPAIRERS.into_iter().zip([finisher_dies_at, 0]) {
             sync::sleep_ns(20_000_000); // The deaths are known by then.
@@ -562,7 +521,7 @@ fn die_cutting(victim_dies_at: u64, finisher_dies_at: u64) -> Result<(u64, u64),
                 own.repair();
                 own.space.finish_cut(|_| ()).map(|()| steps(no) - before)
             });
-            finisher_steps = finisher_steps.max(finisher.join().map_or(0, |done| done.expect("nothing fails")));
+            finisher_steps = finisher_steps.max(outlived(finisher).map_or(0, |done| done.expect("nothing fails")));
         }
         let own = world.process();
         if !own.space.may_grow() || own.space.is_half_cut() {
@@ -576,9 +535,7 @@ fn die_cutting(victim_dies_at: u64, finisher_dies_at: u64) -> Result<(u64, u64),
         }
         check(&world, &own)?;
         Ok((victim_steps, finisher_steps))
-    });
-    let what = |what| format!("{victim_dies_at}, {finisher_dies_at}: {what}");
-    ran.unwrap_or_else(|stuck| Err(stuck.to_string())).map_err(what)
+    })
 }
 
 #[test]
@@ -586,10 +543,10 @@ fn deaths_while_a_map_is_cut_off_are_repaired() {
     let die = |victim, finisher| die_cutting(victim, finisher).unwrap_or_else(|what| panic!("{what}"));
     let (step_count, _) = die(0, 0);
     let mut deaths = 0;
-    for step in some_steps(step_count, 60, 0) {
+    for step in (Which::Ends { edge: 30, parts: 60, one_in: 1 }).of(step_count, 0) {
         let (_, finisher_steps) = die(step, 0);
         deaths += 1;
-        for finisher in some_steps(finisher_steps, 2, step) {
+        for finisher in (Which::Ends { edge: 1, parts: 2, one_in: 1 }).of(finisher_steps, step) {
             die(step, finisher);
             deaths += 1;
         }
@@ -615,24 +572,14 @@ fn drawn(seed: u64) -> Plan {
 
 #[test]
 fn deaths_at_random_leave_nothing_behind() {
-    if let Some(seed) = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok()) {
-        must(drawn(seed));
-        return;
-    }
-    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
-    let died = (0..rounds).filter(|seed| must(drawn(*seed)).has_died).count();
-    println!("{died} deaths of victims in {rounds} runs");
-    assert!(died as u64 > rounds / 3);
+    let what = ["deaths of victims", "of repairers", "of workers"];
+    at_random(300, what, 3, |seed| must(drawn(seed)).deaths());
 }
 
 /// Each part is needed: without it, some death is not repaired.
 #[test]
 fn each_part_that_is_forgotten_after_deaths_is_found() {
-    for forgotten in [Forgotten::Settling, Forgotten::Space] {
-        let plans = (0..3000).map(drawn).map(|plan| Plan { forgotten: Some(forgotten), ..plan });
-        match plans.into_iter().find_map(|plan| run(plan).err()) {
-            Some(what) => println!("{forgotten:?} is found: {}", what.trim_end()),
-            None => panic!("{forgotten:?} was left out, and nobody noticed"),
-        }
-    }
+    each_part_is_missed(&[Forgotten::Settling, Forgotten::Space], |part| {
+        (0..3000).find_map(|seed| run(Plan { forgotten: Some(part), ..drawn(seed) }).err())
+    });
 }

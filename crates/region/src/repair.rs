@@ -166,8 +166,8 @@ const LOOK_NS: u64 = 20_000;
 mod tests {
     use super::*;
     use crate::Region;
-    use crate::sync::Scheduler;
     use crate::sync::deaths::{kill, process, spawn_in};
+    use crate::sync::{JoinHandle, Scheduler};
     use std::sync::{Arc, Mutex};
 
     /// D1, D3: process 1 dies, then 2 in the middle of its repair; 3 repairs after both.
@@ -180,14 +180,12 @@ mod tests {
                 let region = Region::anonymous(1 << 16).expect("a small region");
                 let slots = Arc::new(SlotTable::create(&region, 8).expect("it fits"));
                 let victim = slots.clone();
-                assert!(
-                    spawn_in(1, "victim", move || {
-                        victim.current();
-                        kill(1);
-                    })
-                    .join()
-                    .is_err()
-                );
+                let dies = |thread: JoinHandle<bool>| thread.join().is_err_and(|panic| panic.is_released());
+                assert!(dies(spawn_in(1, "victim", move || {
+                    victim.current();
+                    kill(1);
+                    false
+                })));
                 let repair = |slots: Arc<SlotTable>, found: Arc<Mutex<Vec<Vec<SlotNo>>>>| {
                     sync::sleep_ns(3_000_000); // The death is known by then.
                     let mend = |dead: &Dead<'_>| {
@@ -200,7 +198,7 @@ mod tests {
                     slots.repair(mend).expect("a slot is free")
                 };
                 let (of_second, of_third) = ((slots.clone(), found.clone()), (slots.clone(), found.clone()));
-                assert!(spawn_in(2, "dies", move || repair(of_second.0, of_second.1)).join().is_err());
+                assert!(dies(spawn_in(2, "dies", move || repair(of_second.0, of_second.1))));
                 assert!(spawn_in(3, "repairs", move || repair(of_third.0, of_third.1)).join().expect("no panic"));
                 assert!(Dead::of(&slots).is_none(), "their slots are free");
             })

@@ -2,7 +2,8 @@
 //!
 //! Process 1 is the victim, at random with a second thread. Processes 2 and 3 work on the same pages, and each has a
 //! thread that repairs when somebody is dead. Each process has its own view of the region. The log is the model: under
-//! a page's latch, the page is as its last record says. In the end, everything that can be owned is counted.
+//! a page's latch, the page is as its last record says. In the end, everything that can be owned is counted. The frame
+//! is that of all campaigns of deaths, `ledgerstone_testkit::deaths`.
 
 mod device;
 mod harmed;
@@ -11,9 +12,11 @@ use super::*;
 use crate::Rebuild;
 use crate::repair::Part;
 use ledgerstone_region::sync::deaths::{is_dead, kill, kill_at_step, spawn_in, steps, stop_at_step, yield_at_steps};
-use ledgerstone_region::sync::{JoinHandle, Scheduler};
+use ledgerstone_region::sync::{JoinHandle, STEPS_MAX};
 use ledgerstone_region::{Dead, Repair};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use ledgerstone_testkit::deaths::{
+    Outcome, Which, at_each_step, at_random, each_part_is_missed, fails, in_repairs, outlived, round, tried,
+};
 
 const FRAMES: u64 = 16;
 /// All of them are written at the beginning.
@@ -24,9 +27,6 @@ const NEW_PAGE: PageId = PageId(26);
 const DAMAGED: PageId = PageId(28);
 /// Pages from here on are discarded.
 const DISCARDED: PageId = PageId(30);
-
-/// Runs of the random campaign, unless `ROUNDS` says how many.
-const ROUNDS: u64 = 400;
 
 /// What the victim does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,22 +94,11 @@ struct Plan {
 }
 
 impl Plan {
-    fn second_may_die(&self) -> bool {
-        self.death_in_repair.is_some() || self.second_death.is_some()
-    }
-
     fn of(operation: Operation, seed: u64) -> Plan {
         let (death, death_in_repair, second_death, stop, forgotten) = (None, None, None, None, None);
         let (tear, half_ns, yields) = (false, 0, 0);
         Plan { seed, operation, more: 0, death, death_in_repair, second_death, stop, tear, half_ns, yields, forgotten }
     }
-}
-
-#[derive(Debug, Default, Clone, Copy)]
-struct Outcome {
-    steps: u64,
-    has_died: bool,
-    repair_steps: u64,
 }
 
 /// Repeats what the log says of a page.
@@ -373,22 +362,13 @@ fn lsn_of(bytes: &[u8]) -> Lsn {
     Lsn(u64::from_le_bytes(std::array::from_fn(|i| bytes[header::PAGE_LSN + i])))
 }
 
-/// What a thread of a process that may die has come to.
-fn join(thread: JoinHandle<Result<(), Failure>>, may_die: bool) -> Result<(), Failure> {
-    match thread.join() {
-        Ok(done) => done,
-        Err(_) if may_die => Ok(()),
-        Err(panicked) => Err(format!("panicked: {panicked}")),
-    }
+/// What a thread has come to, if its process has not died.
+fn join(thread: JoinHandle<Result<(), Failure>>) -> Result<(), Failure> {
+    outlived(thread).unwrap_or(Ok(()))
 }
 
 fn run(plan: Plan) -> Result<Outcome, Failure> {
-    let ran = catch_unwind(AssertUnwindSafe(|| Scheduler::run_within(plan.seed, 2_000_000, || simulate(&plan))));
-    match ran {
-        Ok(Ok(outcome)) => outcome.map_err(|what| format!("{plan:?}: {what}")),
-        Ok(Err(stuck)) => Err(format!("{plan:?}: {stuck}")),
-        Err(_) => Err(format!("{plan:?}: a panic")),
-    }
+    tried(plan, plan.seed, 2_000_000, || simulate(&plan))
 }
 
 fn simulate(plan: &Plan) -> Result<Outcome, Failure> {
@@ -463,21 +443,21 @@ fn simulate(plan: &Plan) -> Result<Outcome, Failure> {
             })
         })
         .into();
-    let mut done = join(victim, plan.death.is_some());
+    let mut done = join(victim);
     if let Some(beside) = beside {
-        done = done.and(join(beside, plan.death.is_some()));
+        done = done.and(join(beside));
     }
     if plan.tear && done.is_ok() {
         *torn.lock() = world.tear_home();
     }
     may_repair.store(true, SeqCst);
-    for (worker, may_die) in workers.into_iter().zip([plan.second_may_die(), false]) {
-        done = done.and(join(worker, may_die));
+    for worker in workers {
+        done = done.and(join(worker));
     }
     sync::sleep_ns(6_000_000); // All deaths are known, and repaired after.
     is_over.store(true, SeqCst);
-    for (repairer, may_die) in repairers.into_iter().zip([plan.second_may_die(), false]) {
-        done = done.and(join(repairer, may_die));
+    for repairer in repairers {
+        done = done.and(join(repairer));
     }
     done?;
     if Dead::of(&world.root.slots).is_some() {
@@ -485,8 +465,8 @@ fn simulate(plan: &Plan) -> Result<Outcome, Failure> {
     }
     world.root.fixture.cache.left_over().map_or(Ok(()), Err)?;
     check_pages(plan, &world)?;
-    let (steps, repair_steps) = (victim_steps.load(Relaxed), repair_steps.load(Relaxed));
-    Ok(Outcome { steps, has_died: is_dead(1), repair_steps })
+    let (victim_steps, repair_steps) = (victim_steps.load(Relaxed), repair_steps.load(Relaxed));
+    Ok(Outcome { victim: is_dead(1), repairer: is_dead(2), worker: false, victim_steps, repair_steps })
 }
 
 /// Pages are as the log says: in memory, after a power failure, and in the data file in the end.
@@ -506,10 +486,10 @@ fn check_pages(plan: &Plan, world: &World) -> Result<(), Failure> {
     if !matches!(plan.operation, Discard | PutBack) {
         let what = format!("{plan:?}, after a power failure");
         let after = world.disk.snapshot().after_crash(plan.seed);
-        let recovered = catch_unwind(AssertUnwindSafe(|| {
-            super::crash::check_recovery(&after, root.fixture.log.after_crash(plan.seed % 5), redo_from, &what)
-        }));
-        recovered.map_err(|_| what)?;
+        let log = root.fixture.log.after_crash(plan.seed % 5);
+        if fails(|| super::crash::check_recovery(&after, log, redo_from, &what)) {
+            return Err(what);
+        }
     }
     for id in (0..PAGES).map(PageId).filter(is_known) {
         root.check_shared(id)?;
@@ -541,38 +521,37 @@ fn must(plan: Plan) -> Outcome {
     run(plan).unwrap_or_else(|what| panic!("{what}"))
 }
 
+/// Each of these with so many seeds.
+fn seeded<const N: usize>(operations: [Operation; N], seeds: u64) -> Vec<(Operation, u64)> {
+    operations.into_iter().flat_map(|operation| (0..seeds).map(move |seed| (operation, seed))).collect()
+}
+
+/// A death before this step, 0 none.
+fn before(step: u64) -> Option<u64> {
+    (step > 0).then_some(step)
+}
+
 #[test]
 fn a_death_at_every_step_of_each_operation_is_repaired() {
-    let mut runs = 0;
-    for operation in OPERATIONS {
-        for seed in 0..2 {
-            let plan = Plan::of(operation, seed);
-            let step_count = must(plan).steps;
-            for step in 1..=step_count {
-                let outcome = must(Plan { death: Some(step), ..plan });
-                assert!(outcome.has_died, "{operation:?}: no death at step {step} of {step_count}");
-            }
-            println!("{operation:?}: {step_count} deaths");
-            runs += step_count;
-        }
-    }
-    println!("{runs} deaths");
+    at_each_step(
+        &seeded(OPERATIONS, 2),
+        Which::Each,
+        |deaths, steps| deaths == steps,
+        |(operation, seed), step| must(Plan { death: before(step), ..Plan::of(operation, seed) }),
+    );
 }
+
+const WRITES: [Operation; 3] = [WriteBackOne, Batch, Checkpoint];
 
 /// A process that is killed in the middle of a write leaves a page half old and half new at home.
 #[test]
 fn pages_that_the_dead_have_torn_at_home_are_whole_before_the_lane_is_used_again() {
-    let mut deaths = 0;
-    for operation in [WriteBackOne, Batch, Checkpoint] {
-        for seed in 0..6 {
-            let plan = Plan { tear: true, ..Plan::of(operation, seed) };
-            for step in 1..=must(plan).steps {
-                must(Plan { death: Some(step), ..plan });
-                deaths += 1;
-            }
-        }
-    }
-    println!("{deaths} deaths");
+    at_each_step(
+        &seeded(WRITES, 6),
+        Which::Each,
+        |deaths, _| deaths > 0,
+        |(operation, seed), step| must(Plan { death: before(step), tear: true, ..Plan::of(operation, seed) }),
+    );
 }
 
 /// Each part of the repair is needed: without it, some death is not repaired.
@@ -591,18 +570,21 @@ fn each_part_of_the_repair_that_is_forgotten_is_found() {
         Part::DeviceWaits,
         Part::Bell,
     ];
-    for part in parts {
-        match how_it_is_found(part) {
-            Some(what) => println!("{part:?} is found: {}", what.trim_end()),
-            None => panic!("{part:?} was forgotten, and nobody noticed"),
-        }
-    }
+    each_part_is_missed(&parts, |part| {
+        let each_step = |(operation, seed)| {
+            let plan = Plan { tear: true, ..Plan::of(operation, seed) };
+            SOME.of(must(plan).victim_steps, 1).map(move |step| Plan { death: Some(step), ..plan })
+        };
+        let works = seeded(WRITES, 6).into_iter().chain(OPERATIONS.map(|operation| (operation, 1)));
+        let plans = works.flat_map(each_step).chain((0..500).map(drawn));
+        plans.map(|plan| Plan { forgotten: Some(part), ..plan }).find_map(|plan| run(plan).err())
+    });
 }
 
 /// The page that the dead was changing is being written home by a living process, and half of it is there.
 fn build_again_beside_a_write(id: PageId, forgotten: Option<Part>) -> Result<(), Failure> {
     let plan = Plan { forgotten, ..Plan::of(Change, 2) };
-    let ran = Scheduler::run(plan.seed, || {
+    tried(plan, plan.seed, STEPS_MAX, || {
         let world = begin(&plan);
         let root = &world.root;
         world.harm.half_ns.store(20_000_000, SeqCst);
@@ -618,18 +600,17 @@ fn build_again_beside_a_write(id: PageId, forgotten: Option<Part>) -> Result<(),
             kill_at_step(1, 100); // In the middle of the page.
             victim.write(id)
         });
-        join(dies, true)?;
+        join(dies)?;
         sync::sleep_ns(3_000_000); // The death is known by then.
         world.process(&plan).repair(|| ());
         let half_read = root.fixture.cache.read_page_direct(id);
-        join(writer, false)?;
+        join(writer)?;
         match root.fixture.cache.is_failed() {
             true => Err("the cache has failed".to_owned()),
             false if half_read.is_ok() => Err("the write was not on its way any more".to_owned()),
             false => root.check_shared(id),
         }
-    });
-    ran.unwrap_or_else(|stuck| Err(stuck.to_string()))
+    })
 }
 
 #[test]
@@ -664,7 +645,7 @@ impl Rebuild for GivesUpMeanwhile {
 
 fn build_again_while_a_write_ends(forgotten: Option<Part>) -> Result<(), Failure> {
     let plan = Plan { forgotten, ..Plan::of(Change, 2) };
-    let ran = Scheduler::run(plan.seed, || {
+    tried(plan, plan.seed, STEPS_MAX, || {
         let world = begin(&plan);
         let (id, root) = (PageId(5), &world.root);
         let cache = &root.fixture.cache;
@@ -678,7 +659,7 @@ fn build_again_while_a_write_ends(forgotten: Option<Part>) -> Result<(), Failure
             kill_at_step(1, 100); // In the middle of the page.
             victim.write(id)
         });
-        join(dies, true)?;
+        join(dies)?;
         sync::sleep_ns(3_000_000); // The death is known by then.
         let survivor = world.process(&plan);
         let log = FromLog(Arc::clone(&root.fixture.log));
@@ -689,8 +670,7 @@ fn build_again_while_a_write_ends(forgotten: Option<Part>) -> Result<(), Failure
             true => Err("the cache has failed".to_owned()),
             false => root.check_shared(id),
         }
-    });
-    ran.unwrap_or_else(|stuck| Err(stuck.to_string()))
+    })
 }
 
 #[test]
@@ -702,7 +682,7 @@ fn a_page_whose_write_ends_meanwhile_is_built_again_from_what_is_home_then() {
 /// The cache has failed, and the thread that was about to fail the log has died.
 fn fail_half(forgotten: Option<Part>) -> bool {
     let plan = Plan { forgotten, ..Plan::of(HitShared, 3) };
-    let ran = Scheduler::run(plan.seed, || {
+    round(plan, plan.seed, STEPS_MAX, || {
         let world = begin(&plan);
         let victim = world.process(&plan);
         let dies = spawn_in(1, "victim", move || {
@@ -711,12 +691,11 @@ fn fail_half(forgotten: Option<Part>) -> bool {
             kill(1);
             Ok(())
         });
-        join(dies, true).expect("it dies");
+        join(dies).expect("it dies");
         sync::sleep_ns(3_000_000); // The death is known by then.
         world.process(&plan).repair(|| ());
         world.root.fixture.log.is_failed()
-    });
-    ran.expect("not stuck")
+    })
 }
 
 #[test]
@@ -725,41 +704,16 @@ fn a_failure_of_the_cache_that_the_dead_began_is_one_of_the_log() {
     assert!(!fail_half(Some(Part::Failure)), "nobody else fails it");
 }
 
-fn how_it_is_found(part: Part) -> Option<Failure> {
-    let each_step = |(operation, seed)| {
-        let plan = Plan { tear: true, ..Plan::of(operation, seed) };
-        some_steps(must(plan).steps, 1).map(move |step| Plan { death: Some(step), ..plan })
-    };
-    let writes =
-        [WriteBackOne, Batch, Checkpoint].into_iter().flat_map(|operation| (0..6).map(move |no| (operation, no)));
-    let plans = writes.chain(OPERATIONS.map(|operation| (operation, 1))).flat_map(each_step).chain((0..500).map(drawn));
-    plans.map(|plan| Plan { forgotten: Some(part), ..plan }).find_map(|plan| run(plan).err())
-}
-
-/// Of a number of steps, all if there are few, or some: the first ones, the last ones, and others in between.
-fn some_steps(count: u64, draw: u64) -> impl Iterator<Item = u64> {
-    let edge = 12;
-    let stride = (count / 12).max(1);
-    (1..=count).filter(move |step| *step <= edge || *step + edge > count || step % stride == draw % stride)
-}
+/// Of a number of steps, all if there are few, or some.
+const SOME: Which = Which::Ends { edge: 12, parts: 12, one_in: 1 };
 
 /// Process 1 dies in an operation, then process 2 in its repair. Process 3 repairs after both.
 #[test]
 fn a_repairer_that_dies_at_any_step_is_repaired_after() {
-    let mut deaths = 0;
-    for (operation, seed) in OPERATIONS.into_iter().zip(0..) {
-        let plan = Plan::of(operation, seed);
-        let step_count = must(plan).steps;
-        // Deaths in the middle of a fill are all alike.
-        for step in some_steps(step_count, seed).step_by(4) {
-            let plan = Plan { death: Some(step), ..plan };
-            for step in some_steps(must(plan).repair_steps, step).step_by(2) {
-                must(Plan { death_in_repair: Some(step), ..plan });
-                deaths += 1;
-            }
-        }
-    }
-    println!("{deaths} deaths in repairs");
+    let some = |one_in| Which::Ends { edge: 12, parts: 12, one_in };
+    in_repairs(&OPERATIONS, [some(4), some(2)], 500, |operation, n, r| {
+        must(Plan { death: before(n), death_in_repair: before(r), ..Plan::of(operation, operation as u64) })
+    });
 }
 
 /// A plan that a seed draws.
@@ -784,7 +738,8 @@ fn drawn(seed: u64) -> Plan {
 
 #[test]
 fn deaths_at_random_leave_nothing_behind() {
-    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(ROUNDS);
-    let died = (0..rounds).filter(|seed| must(drawn(*seed)).has_died).count();
-    assert!(died as u64 > rounds / 3, "{died} deaths in {rounds} runs");
+    at_random(400, ["deaths of victims", "of process 2"], 3, |seed| {
+        let Outcome { victim, repairer, .. } = must(drawn(seed));
+        [victim, repairer].map(u64::from)
+    });
 }

@@ -1,12 +1,9 @@
 //! A process closes its environment while one of its threads ends what a dead one has left. Others go on.
 
-use std::sync::Arc;
-
 use ledgerstone_region::sync::deaths::{kill_at_step, steps};
 use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_testkit::deaths::{Which, died, lived};
 
-use crate::run::join;
-use crate::some_of;
 use crate::work::Work;
 use crate::world::Process;
 
@@ -21,14 +18,14 @@ fn die(step: u64) -> u64 {
         own.prepare_for(VICTIM, Work::Update);
         drop(own);
         kill_at_step(VICTIM, step);
-        join(vec![Arc::new(root.view()).start(VICTIM, "works", |own| own.work(VICTIM, Work::Update))], VICTIM);
-        let repairs = Arc::new(root.view()).start(REPAIRER, "repairs", |own| {
+        died(root.start(VICTIM, "works", |own| own.work(VICTIM, Work::Update)));
+        let repairs = root.start(REPAIRER, "repairs", |own| {
             let ending = own.repair();
             sync::yield_point("before it closes");
             own.env.clone().close().unwrap();
-            ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+            ending.into_iter().for_each(lived);
         });
-        join(vec![repairs], 0);
+        lived(repairs);
         let own = root.view(); // What is known of the catalog there is new.
         own.check_all();
         drop(own);
@@ -43,6 +40,6 @@ fn die(step: u64) -> u64 {
 #[test]
 fn a_close_waits_for_what_is_ended_after_deaths() {
     let step_count = die(0);
-    let deaths = some_of(step_count, 100).map(die).count();
+    let deaths = Which::About(100).of(step_count, 0).map(die).count();
     println!("{deaths} deaths in {step_count} steps");
 }

@@ -6,9 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use ledgerstone_region::sync::deaths::{kill_at_step, steps};
 use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_testkit::deaths::{Which, died, lived};
 
-use crate::run::join;
-use crate::some_of;
 use crate::work::Work;
 use crate::world::Process;
 
@@ -27,13 +26,13 @@ fn die(step: u64) -> (u64, bool) {
         own.prepare_for(VICTIM, Work::Cut);
         drop(own);
         kill_at_step(VICTIM, step);
-        let compacts = Arc::new(root.view()).start(VICTIM, "compacts", |own| drop(own.env.compact().unwrap()));
-        join(vec![compacts], VICTIM);
+        let compacts = root.start(VICTIM, "compacts", |own| drop(own.env.compact().unwrap()));
+        died(compacts);
         let steps = steps(VICTIM);
         root.env.repair_after_deaths().unwrap();
         let is_taken = Arc::new(AtomicBool::new(false));
         let tells = Arc::clone(&is_taken);
-        let checkpoint = Arc::new(root.view()).start(OTHER, "checkpoint", move |own| {
+        let checkpoint = root.start(OTHER, "checkpoint", move |own| {
             own.env.checkpoint().unwrap();
             tells.store(true, SeqCst);
         });
@@ -45,7 +44,7 @@ fn die(step: u64) -> (u64, bool) {
             ender.env.end_orphans().unwrap();
         });
         root.env.checkpoint().unwrap(); // The latch has the name of whoever has repaired, which waits as well.
-        join(vec![ending, checkpoint], 0);
+        [ending, checkpoint].into_iter().for_each(lived);
         let own = root.view(); // What is known of the catalog there is new.
         own.check_all();
         drop(own);
@@ -61,7 +60,7 @@ fn die(step: u64) -> (u64, bool) {
 fn a_checkpoint_waits_until_a_cut_is_finished_after_deaths() {
     let (step_count, has_waited) = die(0);
     assert!(!has_waited, "nobody has died");
-    let waited = some_of(step_count, 80).filter(|step| die(*step).1).count();
+    let waited = Which::About(80).of(step_count, 0).filter(|step| die(*step).1).count();
     println!("{waited} checkpoints have waited, of deaths in {step_count} steps");
     assert!(waited > 0);
 }

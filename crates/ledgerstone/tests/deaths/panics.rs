@@ -9,10 +9,10 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ledgerstone_region::sync::deaths::panic_at_step;
 use ledgerstone_region::sync::{self, JoinHandle, Scheduler, Stuck};
+use ledgerstone_testkit::deaths::{Which, named};
 
-use crate::work::Work;
+use crate::work::{ALL, Work};
 use crate::world::Process;
-use crate::{some_of, works};
 
 const VICTIM: u32 = 1;
 const WORKERS: [u32; 2] = [2, 3];
@@ -123,10 +123,10 @@ fn run_simulated(work: Work, who: Who, at: u64) -> Result<Ended, Stuck> {
 #[test]
 fn panics_at_each_step_leave_nobody_behind_as_deaths_do() {
     // One that closes the environment is alone with it.
-    for work in works().filter(|work| *work != Work::Close) {
+    for work in named("WORK", &ALL).into_iter().filter(|work| *work != Work::Close) {
         let Ended::Whole { steps } = run(work, Who::Programs, 0) else { panic!("{work:?} has panicked by itself") };
         let (mut went_on, mut failed) = (0, 0);
-        for at in some_of(steps, 150) {
+        for at in Which::About(150).of(steps, 0) {
             match run(work, Who::Programs, at) {
                 Ended::WentOn => went_on += 1,
                 Ended::Failed => failed += 1,
@@ -142,7 +142,7 @@ fn panics_of_the_librarys_own_threads_leave_nobody_behind_as_deaths_do() {
     let mut failed = 0;
     for work in [Work::Insert, Work::Growth, Work::Checkpoint, Work::Compact] {
         // Later steps are mostly of the same kinds.
-        failed += some_of(400, 100).filter(|at| run(work, Who::Librarys, *at) == Ended::Failed).count();
+        failed += Which::About(100).of(400, 0).filter(|at| run(work, Who::Librarys, *at) == Ended::Failed).count();
     }
     println!("{failed} failures");
     assert!(failed > 50, "{failed} failures");

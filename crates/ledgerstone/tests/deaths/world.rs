@@ -1,22 +1,21 @@
 //! An environment that simulated processes share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use ledgerstone::{Environment, Error, Options};
 use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_region::{Mutex, sync, sync::deaths::spawn_in};
+use ledgerstone_region::{
+    Mutex,
+    sync::{self, JoinHandle},
+};
 
 use crate::model::{Model, read};
-
-pub type Thread = sync::JoinHandle<()>;
 
 /// What one process has of it.
 pub struct Process {
     pub env: Environment,
     pub model: Arc<Mutex<Model>>,
-    pub is_over: Arc<AtomicBool>,
     disk: SimDisk,
 }
 
@@ -45,24 +44,23 @@ impl Process {
         let disk = SimDisk::new();
         disk.set_hook(Arc::new(hook));
         let env = options().open_on(Arc::new(disk.clone())).unwrap();
-        Arc::new(Process { env, model: Arc::default(), is_over: Arc::default(), disk })
+        Arc::new(Process { env, model: Arc::default(), disk })
     }
 
     /// The same as another process has it.
     pub fn view(&self) -> Process {
-        let (model, is_over, disk) = (Arc::clone(&self.model), Arc::clone(&self.is_over), self.disk.clone());
-        let own: Arc<dyn Disk> = Arc::new(disk.clone());
-        Process { env: self.env.view(&own).unwrap(), model, is_over, disk }
+        let own: Arc<dyn Disk> = Arc::new(self.disk.clone());
+        Process { env: self.env.view(&own).unwrap(), model: Arc::clone(&self.model), disk: self.disk.clone() }
     }
 
-    /// Starts a thread in a process, which ends with it if that is the only one.
-    pub fn start(self: &Arc<Self>, process: u32, name: &str, f: impl FnOnce(&Arc<Process>) + Send + 'static) -> Thread {
-        let own = Arc::clone(self);
-        spawn_in(process, name, move || f(&own))
+    /// Starts a thread in another process.
+    pub fn start(&self, process: u32, name: &str, f: impl FnOnce(&Arc<Process>) + Send + 'static) -> JoinHandle<()> {
+        let own = Arc::new(self.view());
+        sync::deaths::spawn_in(process, name, move || f(&own))
     }
 
     /// Repairs if anybody has died, and has a thread end the transactions of the dead.
-    pub fn repair(self: &Arc<Self>) -> Option<Thread> {
+    pub fn repair(self: &Arc<Self>) -> Option<sync::JoinHandle<()>> {
         self.env.repair_after_deaths().unwrap().then(|| {
             let process = Arc::clone(self);
             sync::spawn("ends", move || process.end_orphans())
@@ -84,16 +82,6 @@ impl Process {
         let Process { env, model, disk, .. } = self;
         drop(env);
         check_opened(disk, &model);
-    }
-
-    /// Repairs now and then, until all is over.
-    pub fn go_on_repairing(self: &Arc<Self>, every_ns: u64) {
-        let mut ending = Vec::new();
-        while !self.is_over.load(SeqCst) {
-            sync::sleep_ns(every_ns);
-            ending.extend(self.repair());
-        }
-        ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
     }
 
     /// All records are those of the model, and all structures are whole.

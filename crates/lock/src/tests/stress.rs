@@ -255,15 +255,15 @@ fn turns_are_taken_by_age() {
     assert_eq!(*order.lock().unwrap(), (0..8).collect::<Vec<_>>());
 }
 
-/// `LEDGERSTONE_SEED` runs one seed only.
+/// `SEED` runs one seed only.
 #[test]
 fn a_storm_under_the_seeded_scheduler_never_hangs() {
-    let seeds = match std::env::var("LEDGERSTONE_SEED").ok().and_then(|seed| seed.parse::<u64>().ok()) {
+    let seeds = match std::env::var("SEED").ok().and_then(|seed| seed.parse::<u64>().ok()) {
         Some(seed) => seed..seed + 1,
         None => 0..120,
     };
     let deadlocks = seeded_storms(seeds, |seed| stormy(4, [16, 1, 4][seed as usize % 3], !seed.is_multiple_of(5)));
-    assert!(deadlocks > 0 || std::env::var("LEDGERSTONE_SEED").is_ok(), "a storm without a deadlock proves little");
+    assert!(deadlocks > 0 || std::env::var("SEED").is_ok(), "a storm without a deadlock proves little");
 }
 
 #[test]

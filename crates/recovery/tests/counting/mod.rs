@@ -10,16 +10,15 @@ use ledgerstone_disk::{Disk, Open};
 use ledgerstone_lock::Mode;
 use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, LogConfig, LogScan};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
-use ledgerstone_page::{HEADER_BYTES, LayoutId, Lsn, OpId, PageId, TableId, Xid};
+use ledgerstone_page::{HEADER_BYTES, Lsn, OpId, PageId, TableId, Xid};
 use ledgerstone_recovery::{
     Analysis, Gathered, Pending, RecoveryError, Redone, adopt, analyse, checkpoint, redo, undo,
 };
 use ledgerstone_space::OP_FILE_HEADER_FORMAT;
 use ledgerstone_testkit::EngineKit;
+pub use ledgerstone_testkit::counters::{ADD, Add, FORMAT, add_args};
 use ledgerstone_txn::{Durability, Engine, LogicalUndo, Part, Txn, TxnError};
 
-pub const FORMAT: OpId = OpId(1024);
-pub const ADD: OpId = OpId(1025);
 pub const ADD_SOMEWHERE: OpId = OpId(1026);
 pub const ADD_BY_PAGE: OpId = OpId(1027);
 pub const ADD_UNLESS_REFUSED: OpId = OpId(1028);
@@ -28,61 +27,6 @@ const SEGMENT_BYTES: u64 = 64 << 10;
 pub const PAGES: u64 = 40;
 pub const COUNTERS: usize = 16;
 const ENV: [u8; 16] = *b"counters counter";
-
-struct FormatCounters;
-
-impl Operation for FormatCounters {
-    fn id(&self) -> OpId {
-        FORMAT
-    }
-    fn name(&self) -> &'static str {
-        "format counters"
-    }
-    fn formats(&self) -> bool {
-        true
-    }
-    fn redo(&self, page: &mut PageMut<'_>, _: &[u8]) -> Result<(), OpError> {
-        page.format(LayoutId(1), 0, PageId::NONE);
-        Ok(())
-    }
-    fn print(&self, _: &[u8]) -> String {
-        String::new()
-    }
-}
-
-/// Adds to a counter; the undo subtracts, so that transactions may increment the same counter at once.
-struct Add;
-
-pub fn add_args(counter: usize, delta: i64) -> [u8; 10] {
-    let mut args = [0; 10];
-    args[..2].copy_from_slice(&(counter as u16).to_le_bytes());
-    args[2..].copy_from_slice(&delta.to_le_bytes());
-    args
-}
-
-impl Operation for Add {
-    fn id(&self) -> OpId {
-        ADD
-    }
-    fn name(&self) -> &'static str {
-        "add"
-    }
-    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
-        let at = HEADER_BYTES + 8 * usize::from(u16::from_le_bytes([args[0], args[1]]));
-        let delta = i64::from_le_bytes(args[2..].try_into().unwrap());
-        let value = page.words().u64(at) as i64;
-        page.put_u64(at, (value + delta) as u64);
-        Ok(())
-    }
-    fn undo(&self, args: &[u8]) -> Undo {
-        let delta = i64::from_le_bytes(args[2..].try_into().unwrap());
-        let counter = usize::from(u16::from_le_bytes([args[0], args[1]]));
-        Undo::Page { op: ADD, args: add_args(counter, -delta).to_vec() }
-    }
-    fn print(&self, args: &[u8]) -> String {
-        format!("{args:?}")
-    }
-}
 
 /// As [`Add`], where others may move the counters to another page meanwhile.
 struct AddSomewhere;
@@ -195,8 +139,7 @@ pub type Result<T, E = RecoveryError> = std::result::Result<T, E>;
 /// All of these operations.
 pub fn registry() -> Registry {
     let mut ops = Registry::new();
-    ops.register(Box::new(FormatCounters)).unwrap();
-    ops.register(Box::new(Add)).unwrap();
+    ledgerstone_testkit::counters::register(&mut ops);
     ops.register(Box::new(AddSomewhere)).unwrap();
     ops.register(Box::new(AddByPage)).unwrap();
     ops.register(Box::new(AddUnlessRefused)).unwrap();

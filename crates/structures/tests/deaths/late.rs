@@ -8,12 +8,12 @@ use ledgerstone_disk::SimDisk;
 use ledgerstone_region::Repair;
 use ledgerstone_region::sync::deaths::{kill_at_step, steps};
 use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_testkit::deaths::{Which, died, lived};
 use ledgerstone_txn::{Durability, state};
 
 use crate::model::key;
-use crate::run::join;
 use crate::work::Work;
-use crate::world::{Process, Thread};
+use crate::world::Process;
 
 const VICTIM: u32 = 1;
 const WRITERS: [u32; 2] = [2, 3];
@@ -63,7 +63,7 @@ impl Process {
 }
 
 /// Starts a writer, and waits until it has written, or waits for the dead.
-fn write(root: &Arc<Process>, no: u32) -> Thread {
+fn write(root: &Arc<Process>, no: u32) -> sync::JoinHandle<()> {
     let is_done = Arc::new(AtomicBool::new(false));
     let tells = Arc::clone(&is_done);
     let writer = root.start(no, "writes", move |own| {
@@ -86,7 +86,7 @@ fn die(work: Work, step: u64, looks_only: bool) -> Late {
         // So no writer's key is a neighbour of what the victim locks.
         (WRITERS[0]..=WRITERS[1] + 1).for_each(|no| root.prepare_for(no, Work::Put));
         kill_at_step(VICTIM, step);
-        let has_died = join(root.start(VICTIM, "victim", move |own| own.work(work)), VICTIM);
+        let has_died = died(root.start(VICTIM, "victim", move |own| own.work(work)));
         let had_ended = root.has_ended_in_a_slot();
         let mut late = Late { has_died, steps: steps(VICTIM), had_ended, given_up: 0 };
         if looks_only && !had_ended {
@@ -100,10 +100,8 @@ fn die(work: Work, step: u64, looks_only: bool) -> Late {
         let second = write(&root, WRITERS[1]);
         late.given_up = u32::from(between > before) + u32::from(oldest() > between);
         let ender = Arc::clone(&root);
-        join(sync::spawn("ends", move || ender.end_orphans()), 0);
-        for writer in [first, second] {
-            join(writer, 0);
-        }
+        lived(sync::spawn("ends", move || ender.end_orphans()));
+        [first, second].into_iter().for_each(lived);
         root.check_all();
         root.shared.engine.assert_nothing_left();
         late
@@ -128,7 +126,7 @@ fn deaths_are_repaired_late() {
     let (mut deaths, mut given_up) = (0, 0);
     for work in [Work::Put, Work::Split, Work::DeleteAndAbort, Work::Savepoint, Work::Prepare, Work::Deep] {
         let step_count = die(work, 0, true).steps;
-        for step in crate::some_of(step_count, 12) {
+        for step in Which::About(12).of(step_count, 0) {
             let late = die(work, step, false);
             deaths += u32::from(late.has_died);
             given_up += late.given_up;

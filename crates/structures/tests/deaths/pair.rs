@@ -5,61 +5,17 @@
 use std::sync::Arc;
 
 use ledgerstone_op::{OpError, Operation, PageMut, Registry, Undo};
-use ledgerstone_page::{HEADER_BYTES, LayoutId, OpId, PageId};
+use ledgerstone_page::OpId;
+use ledgerstone_page::{HEADER_BYTES, PageId};
 use ledgerstone_region::sync;
 use ledgerstone_space::{OP_SPACE_SET, Space};
+use ledgerstone_testkit::counters::{self, ADD, FORMAT, add_args};
 use ledgerstone_txn::{Engine, LogicalUndo, Part, StructureLatch, Txn, TxnError};
 
-const FORMAT: OpId = OpId(1024);
-const ADD: OpId = OpId(1025);
 const COUNT: OpId = OpId(1026);
 
 /// Where the first page has the count.
 const COUNT_AT: usize = HEADER_BYTES + 8;
-
-struct Format;
-
-impl Operation for Format {
-    fn id(&self) -> OpId {
-        FORMAT
-    }
-    fn name(&self) -> &'static str {
-        "format a counter"
-    }
-    fn formats(&self) -> bool {
-        true
-    }
-    fn redo(&self, page: &mut PageMut<'_>, _: &[u8]) -> Result<(), OpError> {
-        page.format(LayoutId(1024), 0, PageId::NONE);
-        Ok(())
-    }
-    fn print(&self, _: &[u8]) -> String {
-        String::new()
-    }
-}
-
-struct Add;
-
-impl Operation for Add {
-    fn id(&self) -> OpId {
-        ADD
-    }
-    fn name(&self) -> &'static str {
-        "add"
-    }
-    fn redo(&self, page: &mut PageMut<'_>, args: &[u8]) -> Result<(), OpError> {
-        let value = page.words().u64(HEADER_BYTES);
-        page.put_u64(HEADER_BYTES, value.wrapping_add(u64::from_le_bytes(args.try_into().expect("a number"))));
-        Ok(())
-    }
-    fn undo(&self, args: &[u8]) -> Undo {
-        let less = u64::from_le_bytes(args.try_into().expect("a number")).wrapping_neg();
-        Undo::Page { op: ADD, args: less.to_le_bytes().to_vec() }
-    }
-    fn print(&self, args: &[u8]) -> String {
-        format!("{args:?}")
-    }
-}
 
 struct Count;
 
@@ -93,8 +49,7 @@ impl LogicalUndo for Pair {
 }
 
 pub fn register(ops: &mut Registry) {
-    ops.register(Box::new(Format)).unwrap();
-    ops.register(Box::new(Add)).unwrap();
+    counters::register(ops);
     ops.register(Box::new(Count)).unwrap();
 }
 
@@ -151,7 +106,7 @@ impl Pair {
         txn.claim(256)?;
         let engine = Arc::clone(txn.engine());
         let mut page = engine.cache.exclusive(page)?;
-        txn.update(&mut page, ADD, &delta.to_le_bytes())?;
+        txn.update(&mut page, ADD, &add_args(0, delta as i64))?;
         drop(page);
         sync::yield_point("one of the pair");
         Ok(())

@@ -6,9 +6,9 @@ use ledgerstone_region::Repair;
 use ledgerstone_region::sync::Scheduler;
 use ledgerstone_region::sync::deaths::{kill_at_step, steps};
 use ledgerstone_structures::Read;
+use ledgerstone_testkit::deaths::died;
 
 use crate::model::key;
-use crate::run::join;
 use crate::work::Work;
 use crate::world::Process;
 
@@ -30,7 +30,7 @@ fn die(step: u64) -> (u64, bool) {
         let root = Process::create(None);
         root.prepare_for(VICTIM, Work::Put);
         kill_at_step(VICTIM, step);
-        let has_died = join(root.start(VICTIM, "prepares", |own| own.read_and_prepare()), VICTIM);
+        let has_died = died(root.start(VICTIM, "prepares", |own| own.read_and_prepare()));
         if !has_died {
             return (steps(VICTIM), false);
         }

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use ledgerstone_region::Random;
 use ledgerstone_region::sync::deaths::{kill, kill_at_step, yield_at_steps};
 use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_testkit::deaths::{died, go_on_repairing, lived};
 
-use crate::run::join;
 use crate::work::Work;
 use crate::world::Process;
 
@@ -30,7 +30,7 @@ fn whoever_held_what_an_undo_waits_for_is_repaired_after_in_deaths() {
                 own.pair.count(&mut txn, 5).unwrap();
                 kill(DEAD[0]);
             });
-            join(first, DEAD[0]);
+            died(first);
             let is_held = Arc::new(AtomicBool::new(false));
             let tells = Arc::clone(&is_held);
             let second = root.start(DEAD[1], "adds", move |own| {
@@ -47,11 +47,14 @@ fn whoever_held_what_an_undo_waits_for_is_repaired_after_in_deaths() {
             while !is_held.load(SeqCst) {
                 sync::sleep_ns(100_000);
             }
-            let repairer = root.start(REPAIRER, "repairs", |own| own.go_on_repairing(700_000));
-            assert!(join(second, DEAD[1]));
+            let is_over = Arc::new(AtomicBool::new(false));
+            let over = Arc::clone(&is_over);
+            let repairs = move |own: &Arc<Process>| go_on_repairing(&over, 700_000, || own.repair());
+            let repairer = root.start(REPAIRER, "repairs", repairs);
+            assert!(died(second));
             sync::sleep_ns(LONG_NS);
-            root.is_over.store(true, SeqCst);
-            join(repairer, 0);
+            is_over.store(true, SeqCst);
+            lived(repairer);
             root.check_all();
             root.shared.engine.assert_nothing_left();
         });
@@ -75,19 +78,21 @@ fn deaths_shortly_after_each_other_are_repaired_by_one_process() {
             }
             yield_at_steps(REPAIRER, 1 + random.below(8), seed);
             let every_ns = 1 + random.below(100_000);
-            let repairer = root.start(REPAIRER, "repairs", move |own| own.go_on_repairing(every_ns));
+            let is_over = Arc::new(AtomicBool::new(false));
+            let (over, over_too) = (Arc::clone(&is_over), Arc::clone(&is_over));
+            let repairs = move |own: &Arc<Process>| go_on_repairing(&over, every_ns, || own.repair());
+            let repairer = root.start(REPAIRER, "repairs", repairs);
             let dead = DEAD.map(|no| root.start(no, "works", |own| own.work(Work::Deep)));
-            let looks = root.start(LOOKER, "looks", |own| {
-                while !own.is_over.load(SeqCst) {
+            let looks = root.start(LOOKER, "looks", move |own| {
+                while !over_too.load(SeqCst) {
                     own.pair.value(own.engine());
                     sync::sleep_ns(10_000);
                 }
             });
-            let count = dead.into_iter().zip(DEAD).filter_map(|(dead, no)| join(dead, no).then_some(())).count();
+            let count = dead.into_iter().map(died).filter(|has_died| *has_died).count();
             sync::sleep_ns(LONG_NS);
-            root.is_over.store(true, SeqCst);
-            join(repairer, 0);
-            join(looks, 0);
+            is_over.store(true, SeqCst);
+            [repairer, looks].into_iter().for_each(lived);
             root.check_all();
             root.shared.engine.assert_nothing_left();
             count

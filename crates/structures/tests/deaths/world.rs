@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use ledgerstone_disk::{Disk, DiskFile, SimDisk};
 use ledgerstone_log::{ControlFile, ControlState};
 use ledgerstone_op::Registry;
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_region::{Mutex, Repair, Share, sync, sync::deaths::spawn_in};
+use ledgerstone_region::{Mutex, Repair, Share, sync};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, ToFree, Tree};
 use ledgerstone_testkit::{EngineKit, SharedEngine};
@@ -38,7 +37,6 @@ pub struct Process {
     pub pair: Pair,
     pub control: Arc<ControlFile>,
     pub model: Arc<Mutex<Model>>,
-    pub is_over: Arc<AtomicBool>,
     disk: Arc<dyn Disk>,
     data: Arc<dyn DiskFile>,
     /// A planted bug: what repairs leave out.
@@ -89,20 +87,8 @@ impl Process {
         let pair = Pair::create(&mut txn, &space);
         txn.commit(Durability::Sync).unwrap();
         control.end_creation(&*disk).unwrap();
-        let (model, is_over) = (Arc::default(), Arc::default());
-        Arc::new(Process::of(
-            0,
-            shared,
-            space,
-            (to_free, catalog),
-            (root, pair),
-            control,
-            model,
-            is_over,
-            disk,
-            data,
-            forgotten,
-        ))
+        let model = Arc::default();
+        Arc::new(Process::of(0, shared, space, (to_free, catalog), (root, pair), control, model, disk, data, forgotten))
     }
 
     #[allow(clippy::too_many_arguments)] // Two callers, next to it.
@@ -114,7 +100,6 @@ impl Process {
         (root, pair): (PageId, Pair),
         control: Arc<ControlFile>,
         model: Arc<Mutex<Model>>,
-        is_over: Arc<AtomicBool>,
         disk: Arc<dyn Disk>,
         data: Arc<dyn DiskFile>,
         forgotten: Option<RepairPart>,
@@ -125,22 +110,7 @@ impl Process {
         pair.register_undo(&shared.engine);
         let tree = Tree::new(&shared.engine, &space, &to_free, TABLE, root);
         let share = Share::new(Arc::clone(&shared.engine));
-        Process {
-            no,
-            shared,
-            share,
-            space,
-            to_free,
-            catalog,
-            tree,
-            pair,
-            control,
-            model,
-            is_over,
-            disk,
-            data,
-            forgotten,
-        }
+        Process { no, shared, share, space, to_free, catalog, tree, pair, control, model, disk, data, forgotten }
     }
 
     /// The same as another process has it.
@@ -148,27 +118,20 @@ impl Process {
         let shared = self.shared.view(ops());
         let space = self.space.attach(&shared.engine.region, &shared.engine, Arc::clone(&self.data)).unwrap();
         let trees = trees(&shared.engine, &space);
-        let (control, model, is_over) = (Arc::clone(&self.control), Arc::clone(&self.model), Arc::clone(&self.is_over));
+        let (control, model) = (Arc::clone(&self.control), Arc::clone(&self.model));
         let (disk, data) = (Arc::clone(&self.disk), Arc::clone(&self.data));
-        Process::of(
-            no,
-            shared,
-            space,
-            trees,
-            (self.tree.root(), self.pair),
-            control,
-            model,
-            is_over,
-            disk,
-            data,
-            self.forgotten,
-        )
+        Process::of(no, shared, space, trees, (self.tree.root(), self.pair), control, model, disk, data, self.forgotten)
     }
 
     /// Starts a thread in a process of its own.
-    pub fn start(self: &Arc<Self>, no: u32, name: &str, f: impl FnOnce(&Arc<Process>) + Send + 'static) -> Thread {
+    pub fn start(
+        self: &Arc<Self>,
+        no: u32,
+        name: &str,
+        f: impl FnOnce(&Arc<Process>) + Send + 'static,
+    ) -> sync::JoinHandle<()> {
         let process = Arc::new(self.view(no));
-        spawn_in(no, name, move || f(&process))
+        sync::deaths::spawn_in(no, name, move || f(&process))
     }
 
     pub fn engine(&self) -> &Arc<Engine> {
@@ -176,7 +139,7 @@ impl Process {
     }
 
     /// Repairs if anybody has died, and has a thread end the transactions of the dead.
-    pub fn repair(self: &Arc<Self>) -> Option<Thread> {
+    pub fn repair(self: &Arc<Self>) -> Option<sync::JoinHandle<()>> {
         let has_repaired = ledgerstone_recovery::repair(self.engine(), |dead| self.space.repair(dead)).unwrap();
         has_repaired.then(|| {
             let process = Arc::clone(self);
@@ -196,16 +159,6 @@ impl Process {
                 false => txn.abort_prepared().unwrap(),
             }
         }
-    }
-
-    /// Repairs now and then, until all is over.
-    pub fn go_on_repairing(self: &Arc<Self>, every_ns: u64) {
-        let mut ending = Vec::new();
-        while !self.is_over.load(SeqCst) {
-            sync::sleep_ns(every_ns);
-            ending.extend(self.repair());
-        }
-        ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
     }
 
     pub fn begin(&self) -> Txn {
@@ -241,8 +194,6 @@ impl Process {
         self.model.lock().check(&found);
     }
 }
-
-pub type Thread = sync::JoinHandle<()>;
 
 fn trees(engine: &Arc<Engine>, space: &Arc<Space>) -> (Arc<ToFree>, Tree) {
     let to_free = Arc::new(ToFree::new(engine, space, TO_FREE, PageId(3)));

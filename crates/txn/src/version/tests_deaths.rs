@@ -5,21 +5,21 @@
 //! Pages are a plain map. A page's latch is that map's mutex, which is never held over a step. Whether a transaction of
 //! the dead has committed is known from the map as well: the engine asks the log.
 //!
-//! `ROUNDS` is for the random campaign. A failure prints the plan. `SEED` tries that round alone.
+//! The frame is that of all campaigns of deaths, `ledgerstone_testkit::deaths`, with what can be asked for.
 
 mod check;
 mod works;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
-use ledgerstone_region::sync::deaths::{is_dead, kill_at_step, spawn_in, stop_at_step, yield_at_steps};
-use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::sync;
+use ledgerstone_region::sync::deaths::yield_at_steps;
 use ledgerstone_region::{Dead, Random, Region, Repair, Share, SlotTable};
+use ledgerstone_testkit::deaths::*;
 
 use super::planted::Part;
 use super::{Before, Horizon, Image, Look, Times, VersionStore, View, Who, Writer};
@@ -29,33 +29,19 @@ use works::{ALL, Work};
 
 const SPACE: PageId = PageId(9);
 
-/// The processes: one that dies, two that work, one that repairs and may die, one that repairs after it.
-const VICTIM: u32 = 1;
-const WORKERS: [u32; 2] = [2, 3];
-const REPAIRERS: [u32; 2] = [4, 5];
 /// Keys that each transaction slot has for itself.
 const KEYS: u8 = 8;
 const SLOTS: u32 = 8;
 
-/// What is to happen: deaths before these steps, 0 none.
-#[derive(Debug, Clone, Copy, Default)]
+/// What is to happen.
+#[derive(Debug, Clone, Copy)]
 struct Plan {
     seed: u64,
-    victim_dies_at: u64,
-    repairer_dies_at: u64,
-    worker_dies_at: u64,
-    worker_stops_at: u64,
+    work: Work,
+    deaths: Deaths,
     /// Before one of so many steps others may run; 0: where a thread waits only.
     yields: u64,
     forgotten: Option<Part>,
-}
-
-/// Who has died.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Died {
-    victim: bool,
-    repairer: bool,
-    worker: bool,
 }
 
 type Value = Option<Vec<u8>>;
@@ -134,7 +120,6 @@ struct World {
     table: Arc<TxnTable>,
     store: Arc<VersionStore>,
     model: Arc<Mutex<Model>>,
-    is_over: Arc<AtomicBool>,
 }
 
 /// A process's own view of it.
@@ -171,7 +156,7 @@ impl World {
         let mut store = VersionStore::create(&region, &log, &slots, work.store_bytes(), SLOTS).unwrap();
         Arc::get_mut(&mut store).unwrap().forgotten = forgotten;
         let table = Arc::new(TxnTable::create(&region, 8).unwrap());
-        World { region, slots, log, disk, table, store, model: Arc::default(), is_over: Arc::default() }
+        World { region, slots, log, disk, table, store, model: Arc::default() }
     }
 
     fn view(&self, process: u32) -> Own {
@@ -180,23 +165,6 @@ impl World {
         let log = self.log.attach(&view, Arc::clone(&slots), Arc::clone(&self.disk), None).unwrap();
         let store = Share::new(self.store.attach(&view, &log, &slots).unwrap());
         Own { process, slots, log, table: Arc::clone(&self.table), store, model: Arc::clone(&self.model) }
-    }
-
-    fn start(&self, process: u32, name: &str, f: impl FnOnce(&Own) + Send + 'static) -> sync::JoinHandle<()> {
-        let own = self.view(process);
-        spawn_in(process, name, move || f(&own))
-    }
-
-    fn repairer(&self, process: u32, every_ns: u64) -> sync::JoinHandle<()> {
-        let is_over = Arc::clone(&self.is_over);
-        self.start(process, "repairs", move |own| {
-            let mut ending = Vec::new();
-            while !is_over.load(SeqCst) {
-                sync::sleep_ns(every_ns);
-                ending.extend(own.repair());
-            }
-            ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
-        })
     }
 }
 
@@ -391,150 +359,62 @@ fn name_of(key: u8) -> Vec<u8> {
     vec![key; 1 + usize::from(key % 4) * 5]
 }
 
-/// Runs the work beside a death, and looks at what is there afterwards.
-fn run(work: Work, plan: Plan) -> Died {
-    let run = Scheduler::run_within(plan.seed, 2_000_000, || {
+/// Runs the work beside deaths, and looks at what is there afterwards.
+fn run(plan: Plan) -> Outcome {
+    round(plan, plan.seed, 2_000_000, || {
+        let Plan { seed, work, .. } = plan;
         let world = World::new(work, plan.forgotten);
-        kill_at_step(VICTIM, plan.victim_dies_at);
-        kill_at_step(REPAIRERS[0], plan.repairer_dies_at);
-        kill_at_step(WORKERS[1], plan.worker_dies_at);
-        stop_at_step(WORKERS[1], plan.worker_stops_at, 30_000_000);
         let all = [VICTIM].into_iter().chain(WORKERS).chain(REPAIRERS);
-        all.for_each(|process| yield_at_steps(process, plan.yields, plan.seed + u64::from(process)));
-        let repairers = [world.repairer(REPAIRERS[0], 700_000), world.repairer(REPAIRERS[1], 40_000_000)];
-        let victim = world.start(VICTIM, "victim", move |own| own.work(work));
-        let seed = plan.seed;
-        let workers = [
-            world.start(WORKERS[0], "writes", move |own| own.live(1, seed)),
-            world.start(WORKERS[1], "writes", move |own| own.live(2, seed)),
-            world.start(WORKERS[0], "reads", |own| (0..3).for_each(|_| own.read_all())),
-        ];
-        let victim = victim.join().is_err();
-        let [first, second, reader] = workers;
-        first.join().unwrap_or_else(|panic| panic.resume());
-        let second = second.join();
-        reader.join().unwrap_or_else(|panic| panic.resume());
-        let worker = plan.worker_dies_at != 0 && second.is_err();
-        if !worker {
-            second.unwrap_or_else(|panic| panic.resume());
-        }
-        let await_death = |process| {
-            while !is_dead(process) {
-                sync::sleep_ns(1_000_000);
-            }
-        };
-        [(victim, VICTIM), (worker, WORKERS[1])]
-            .into_iter()
-            .filter(|(died, _)| *died)
-            .for_each(|(_, no)| await_death(no));
-        sync::sleep_ns(100_000_000); // Somebody repairs.
-        world.is_over.store(true, SeqCst);
-        let [first, last] = repairers;
-        let repairer = first.join();
-        last.join().unwrap_or_else(|panic| panic.resume());
-        let died = Died { victim, repairer: plan.repairer_dies_at != 0 && repairer.is_err(), worker };
-        if died.repairer {
-            await_death(REPAIRERS[0]);
-        } else {
-            repairer.unwrap_or_else(|panic| panic.resume());
-        }
+        all.for_each(|process| yield_at_steps(process, plan.yields, seed + u64::from(process)));
+        let mut cast = Cast::begin(plan.deaths, |no| world.view(no), Own::repair);
+        cast.start(VICTIM, "victim", world.view(VICTIM), move |own| own.work(work));
+        let [first, second] = WORKERS;
+        cast.start(first, "writes", world.view(first), move |own| own.live(1, seed));
+        cast.start(second, "writes", world.view(second), move |own| own.live(2, seed));
+        cast.start(first, "reads", world.view(first), |own| (0..3).for_each(|_| own.read_all()));
+        let outcome = cast.end();
         let own = world.view(0);
-        if let Some(ending) = own.repair() {
-            ending.join().unwrap_or_else(|panic| panic.resume());
-        }
+        own.repair().into_iter().for_each(lived);
         own.check();
-        died
-    });
-    run.unwrap_or_else(|stuck| panic!("{work:?} {plan:?}: {stuck}"))
+        outcome
+    })
 }
 
-/// A plan for the `n`th step of a run of this work.
-fn plan(work: Work, n: u64) -> Plan {
-    Plan { seed: work as u64 * 100_000 + n, ..Plan::default() }
+/// A plan for these steps of a run of this work.
+fn plan(work: Work, n: u64, r: u64) -> Plan {
+    let no = if r == 0 { n } else { n * 1000 + r };
+    Plan { seed: work as u64 * 100_000 + no, work, deaths: Deaths::at(n, r), yields: 0, forgotten: None }
 }
 
 #[test]
 fn deaths_at_each_step_are_repaired() {
-    let mut deaths = BTreeMap::new();
-    for work in ALL {
-        for n in 1.. {
-            if !run(work, Plan { victim_dies_at: n, ..plan(work, n) }).victim {
-                break;
-            }
-            *deaths.entry(work as u64).or_insert(0) += 1;
-        }
-    }
-    println!("deaths by work: {deaths:?}");
-    assert!(deaths.len() == ALL.len() && deaths.values().all(|count| *count > 20), "{deaths:?}");
+    at_each_step(&ALL, Which::Each, |deaths, _| deaths > 20, |work, n| run(plan(work, n, 0)));
 }
 
 /// At every 499th step of the victim, and at each of the repairer's.
 #[test]
 fn deaths_of_repairers_are_repaired() {
-    let mut pairs = 0;
-    for work in ALL {
-        for n in (1..).step_by(499) {
-            let plan = |r| Plan { victim_dies_at: n, repairer_dies_at: r, ..plan(work, n * 1000 + r) };
-            if !run(work, plan(0)).victim {
-                break;
-            }
-            for r in 1.. {
-                if !run(work, plan(r)).repairer {
-                    break;
-                }
-                pairs += 1;
-            }
-        }
-    }
-    println!("{pairs} pairs");
-    assert!(pairs > 200, "{pairs}");
+    in_repairs(&ALL, [Which::OneIn(499), Which::Each], 200, |work, n, r| run(plan(work, n, r)));
 }
 
 #[test]
 fn deaths_and_stops_at_random() {
-    let rounds = std::env::var("ROUNDS").map_or(300, |rounds| rounds.parse().expect("a number of rounds"));
-    let seeds = match std::env::var("SEED") {
-        Ok(seed) if !seed.is_empty() => vec![seed.parse().expect("a seed")],
-        _ => (0..rounds).collect::<Vec<u64>>(),
-    };
-    let mut count = [0; 3];
-    for seed in seeds {
+    at_random(300, ["deaths of the victim", "of a repairer", "of a worker"], 4, |seed| {
         let mut random = Random::new(seed);
         let work = *ALL.get(random.below(ALL.len() as u64 + 1) as usize).unwrap_or(&Work::Long);
-        let plan = Plan {
-            seed,
-            victim_dies_at: 1 + random.below(if work == Work::Long { 60_000 } else { 400 }),
-            repairer_dies_at: random.below(3) * random.below(150),
-            worker_dies_at: random.below(2) * random.below(800),
-            worker_stops_at: random.below(2) * random.below(400),
-            yields: [0, 2, 7, 30][random.below(4) as usize],
-            forgotten: None,
-        };
-        let died = run(work, plan);
-        for (count, died) in count.iter_mut().zip([died.victim, died.repairer, died.worker]) {
-            *count += u64::from(died);
-        }
-    }
-    println!("{rounds} rounds; deaths of the victim, a repairer, a worker: {count:?}");
+        let victim = if work == Work::Long { 60_000 } else { 400 };
+        let deaths = Deaths::drawn(&mut random, Deaths { victim, repairer: 150, worker: 800, worker_stops: 400 });
+        let yields = [0, 2, 7, 30][random.below(4) as usize];
+        run(Plan { seed, work, deaths, yields, forgotten: None }).deaths()
+    });
 }
 
 /// Whatever a repair leaves out is missed by some run, if only because it never ends.
 #[test]
 fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
-    let hook = std::panic::take_hook();
-    std::panic::set_hook(Box::new(|_| {}));
-    let is_missed = |part: Part| {
-        let fails = |work, n| {
-            let plan = Plan { victim_dies_at: n, forgotten: Some(part), ..plan(work, n) };
-            std::panic::catch_unwind(|| run(work, plan)).is_err()
-        };
-        let found = (0..7).find_map(|first| {
-            ALL.into_iter().find_map(|work| (1 + first..1000).step_by(7).find(|n| fails(work, *n)).map(|n| (work, n)))
-        });
-        println!("{part:?}: {found:?}");
-        found.is_some()
-    };
-    let found: Vec<_> = Part::ALL.iter().filter(|part| !is_missed(**part)).collect();
-    std::panic::set_hook(hook);
-    assert!(found.is_empty(), "these are not missed: {found:?}");
+    each_part_is_missed(Part::ALL, |part| {
+        let misses = |&(work, n): &(Work, u64)| fails(|| run(Plan { forgotten: Some(part), ..plan(work, n, 0) }));
+        let from = |first| ALL.into_iter().flat_map(move |work| (first..1000).step_by(7).map(move |n| (work, n)));
+        (1..8).flat_map(from).find(misses)
+    });
 }

@@ -23,13 +23,13 @@ fn die_in_change(world: &World, plan: &Plan, step: u64) -> Result<(), Failure> {
         kill_at_step(1, step);
         victim.write(PAGE)
     });
-    join(dies, true)?;
+    join(dies)?;
     sync::sleep_ns(3_000_000);
     Ok(())
 }
 
 fn simulated(seed: u64, f: impl FnOnce() -> Result<bool, Failure> + Send) -> Result<bool, Failure> {
-    Scheduler::run(seed, f).unwrap_or_else(|stuck| Err(stuck.to_string()))
+    tried(seed, seed, STEPS_MAX, f)
 }
 
 /// The device fails while a page is built again. Process 2 repairs and dies before a step of that, or does not: then
@@ -59,15 +59,15 @@ fn fail_to_build_again(seed: u64, death_in_repair: u64) -> Result<bool, Failure>
             kill_at_step(2, 0);
             Ok(())
         });
-        join(repairer, death_in_repair != 0)?;
+        join(repairer)?;
         sync::sleep_ns(3_000_000);
         let repairs = Arc::clone(&third);
         let last = spawn_in(3, "repairer", move || {
             repairs.repair(|| ());
             Ok(())
         });
-        join(last, false)?;
-        join(reader, false)?;
+        join(last)?;
+        join(reader)?;
         if !world.root.fixture.cache.is_failed() {
             world.root.check_shared(PAGE)?;
         }
@@ -135,7 +135,7 @@ fn nothing_is_written_home_after_deaths_when_the_log_has_failed() {
                 kill_at_step(1, step);
                 victim.operate(WriteBackOne, &[])
             });
-            join(dies, true)?;
+            join(dies)?;
             let is_torn = !world.tear_home().is_empty();
             sync::sleep_ns(3_000_000);
             world.root.fixture.log.fail();
@@ -157,7 +157,7 @@ fn die_in_write(world: &World, plan: &Plan, id: PageId, step: u64) -> Result<boo
         kill_at_step(1, step);
         victim.fixture.cache.write_back_page(id).map(drop).map_err(|error| error.to_string())
     });
-    join(dies, true)?;
+    join(dies)?;
     sync::sleep_ns(3_000_000);
     Ok(is_dead(1))
 }
@@ -196,7 +196,7 @@ fn mend_home_beside_a_write(step: u64) -> Result<bool, Failure> {
         });
         sync::sleep_ns(5_000_000);
         world.process(&plan).repair(|| ());
-        join(writer, false)?;
+        join(writer)?;
         root.fixture.cache.read_page_direct(PAGE).map_err(failure)?;
         Ok(has_died)
     })
@@ -223,7 +223,7 @@ fn what_a_dead_thread_was_writing_stays_dirty_when_another_dies_with_its_latch()
                 kill(2);
                 Ok(())
             });
-            join(holder, true)?;
+            join(holder)?;
             sync::sleep_ns(3_000_000);
             world.process(&plan).repair(|| ());
             world.root.check_shared(PAGE)?;

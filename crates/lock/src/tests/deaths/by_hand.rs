@@ -1,12 +1,11 @@
 //! Moments that deaths at random do not meet often, made by hand.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_page::Xid;
-use ledgerstone_region::Repair;
 use ledgerstone_region::sync::deaths::{kill, stop_at_step};
-use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::{Repair, sync};
+use ledgerstone_testkit::deaths::{lived, outlived, round};
 
 use super::{VICTIM, World, tiny};
 use crate::intention::word_of;
@@ -16,7 +15,7 @@ use crate::{LockError, LockManager, Mode, OwnerNo, Wait, wait_word};
 
 /// A thread dies that has granted a lock and not learned yet that the waiter shall give way. The waiter has the lock.
 pub(super) fn grant_beside_a_verdict(forgotten: Option<Part>) {
-    let outcome = Scheduler::run_within(3, 100_000, || {
+    round(forgotten, 3, 100_000, || {
         let world = World::new(forgotten, tiny(), true);
         let waiter = OwnerNo(2);
         let victim = world.start(1, "victim", move |here| {
@@ -45,21 +44,14 @@ pub(super) fn grant_beside_a_verdict(forgotten: Option<Part>) {
             here.lock(waiter, key(0), Mode::X, patient()).expect("it is granted");
             here.unlock_all(waiter);
         });
-        assert!(victim.join().is_err());
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        let mender = world.start(5, "mender", move |here| here.go_on_mending(&over, 50_000));
-        waiter.join().unwrap_or_else(|panic| panic.resume());
-        is_over.store(true, SeqCst);
-        mender.join().unwrap_or_else(|panic| panic.resume());
-        world.assert_all_free();
+        assert!(outlived(victim).is_none());
+        world.mend_beside(waiter, 0);
     });
-    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 /// A thread dies that has written an intention and not seen yet that another has locked the whole table (I4).
 pub(super) fn word_beside_a_strong_lock(forgotten: Option<Part>) {
-    let outcome = Scheduler::run_within(3, 100_000, || {
+    round(forgotten, 3, 100_000, || {
         let world = World::new(forgotten, tiny(), true);
         let strong = world.start(2, "strong", |here| {
             let owner = OwnerNo(2);
@@ -77,22 +69,15 @@ pub(super) fn word_beside_a_strong_lock(forgotten: Option<Part>) {
             here.table.owner(VICTIM).intentions[0].store(word_of(table_name(7), Mode::IX), SeqCst);
             kill(1);
         });
-        assert!(victim.join().is_err());
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        let mender = world.start(5, "mender", move |here| here.go_on_mending(&over, 50_000));
-        strong.join().unwrap_or_else(|panic| panic.resume());
-        is_over.store(true, SeqCst);
-        mender.join().unwrap_or_else(|panic| panic.resume());
-        world.assert_all_free();
+        assert!(outlived(victim).is_none());
+        world.mend_beside(strong, 0);
     });
-    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 /// A process dies whose transaction has ended. Another one begins in its place while the repair looks at it (R3). Or
 /// that one has died before it came here, and whoever ends it for it takes the place over first.
 fn begin_beside_a_repair(forgotten: Option<Part>, is_adopted: bool, seed: u64) {
-    let outcome = Scheduler::run_within(seed, 200_000, || {
+    round((seed, forgotten), seed, 200_000, || {
         let world = World::new(forgotten, tiny(), true);
         let victim = world.start(1, "victim", |here| {
             here.table.begin(VICTIM, Xid(1));
@@ -102,7 +87,7 @@ fn begin_beside_a_repair(forgotten: Option<Part>, is_adopted: bool, seed: u64) {
             here.unlock_all(VICTIM);
             kill(1);
         });
-        assert!(victim.join().is_err());
+        assert!(outlived(victim).is_none());
         let successor = world.start(2, "successor", move |here| {
             for n in 0..20 {
                 if is_adopted {
@@ -122,17 +107,16 @@ fn begin_beside_a_repair(forgotten: Option<Part>, is_adopted: bool, seed: u64) {
                 sync::sleep_ns(10_000);
             }
         });
-        repairer.join().unwrap_or_else(|panic| panic.resume());
-        successor.join().unwrap_or_else(|panic| panic.resume());
+        lived(repairer);
+        lived(successor);
         world.assert_all_free();
     });
-    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 /// A process dies that waits for a lock. Another lets go of that, and stops on its way, while the repair looks for the
 /// request (R4).
 fn grant_beside_a_repair(forgotten: Option<Part>, stop_step: u64) {
-    let outcome = Scheduler::run_within(stop_step, 200_000, || {
+    round((stop_step, forgotten), stop_step, 200_000, || {
         let world = World::new(forgotten, tiny(), true);
         let holder = world.start(2, "holder", move |here| {
             let owner = OwnerNo(2);
@@ -157,17 +141,9 @@ fn grant_beside_a_repair(forgotten: Option<Part>, stop_step: u64) {
             here.table.begin(VICTIM, Xid(1));
             here.lock(VICTIM, key(0), Mode::X, patient()).expect("not reached");
         });
-        assert!(victim.join().is_err());
-        let is_over = Arc::new(AtomicBool::new(false));
-        let over = is_over.clone();
-        let mender = world.start(5, "mender", move |here| here.go_on_mending(&over, 50_000));
-        holder.join().unwrap_or_else(|panic| panic.resume());
-        sync::sleep_ns(20_000_000);
-        is_over.store(true, SeqCst);
-        mender.join().unwrap_or_else(|panic| panic.resume());
-        world.assert_all_free();
+        assert!(outlived(victim).is_none());
+        world.mend_beside(holder, 20_000_000);
     });
-    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 pub(super) fn grants_beside_a_repair(forgotten: Option<Part>) {

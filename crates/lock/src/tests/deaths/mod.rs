@@ -1,7 +1,8 @@
 //! Processes that die at every store of every call, beside living ones that want the same locks.
 //!
 //! Each process has a view of the region of its own. Process 1 dies, processes 2 and 3 live. A thread of theirs mends
-//! after each death, and then ends the transactions of the dead, as the layer of transactions would.
+//! after each death, and then ends the transactions of the dead, as the layer of transactions would. The frame is that
+//! of all campaigns of deaths, `ledgerstone_testkit::deaths`.
 
 mod by_hand;
 mod forgotten;
@@ -15,9 +16,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::sync::deaths::{kill_at_step, spawn_in};
-use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::sync;
+use ledgerstone_region::sync::deaths::{kill_at_step, spawn_in, steps};
 use ledgerstone_region::{Dead, Random, Region, Repair, SlotTable};
+use ledgerstone_testkit::deaths::{Outcome, Which, at_each_step, go_on_repairing, in_repairs, lived, outlived, round};
 
 use self::scripts::{SCRIPTS, Script};
 use super::{key, patient, table_name};
@@ -115,6 +117,18 @@ impl World {
         assert!(self.witness.lock().expect("no panic").is_empty());
     }
 
+    /// Process 5 mends until this thread has ended, and so long after that. Then nothing is left over.
+    fn mend_beside(&self, thread: sync::JoinHandle<()>, more_ns: u64) {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let mender = self.start(5, "mender", move |here| here.go_on_mending(&over, 50_000));
+        lived(thread);
+        sync::sleep_ns(more_ns);
+        is_over.store(true, SeqCst);
+        lived(mender);
+        self.assert_all_free();
+    }
+
     /// Starts a thread of `process`, with a view of its own.
     fn start<T: Send + 'static>(
         &self,
@@ -196,14 +210,29 @@ impl Here {
         })
     }
 
-    /// Mends until all is over. Others wait for this thread, so it waits for nobody.
+    /// Mends until all is over.
     fn go_on_mending(&self, is_over: &AtomicBool, period_ns: u64) {
-        let mut ending = Vec::new();
+        go_on_repairing(is_over, period_ns, || self.mend());
+    }
+
+    /// Looks for deadlocks until all is over.
+    fn go_on_detecting(&self, is_over: &AtomicBool) {
         while !is_over.load(SeqCst) {
-            sync::sleep_ns(period_ns);
-            ending.extend(self.mend());
+            self.table.detect();
+            sync::sleep_ns(100_000);
         }
-        ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+    }
+
+    /// One of the calls that are about all owners, or none of them.
+    fn look_around(&self, draw: u64) {
+        match draw {
+            0 => drop(self.table.detect()),
+            1 => drop(self.table.waits()),
+            2 => self.table.cancel_all_waits(),
+            3 => self.table.allow_waits(),
+            4 => drop(self.table.awaits_end(OwnerNo(0), OwnerNo(1))),
+            _ => {}
+        }
     }
 
     /// An owner whose thread is dead asks for nothing any more, and what it holds stands in nobody's way wrongly.
@@ -278,44 +307,22 @@ impl Here {
     }
 }
 
-/// What the thread has returned; none if its process has died. A thread that has failed itself fails the test.
-fn outlived<T>(thread: sync::JoinHandle<T>) -> Option<T> {
-    match thread.join() {
-        Ok(value) => Some(value),
-        Err(panic) if panic.is_released() => None,
-        Err(panic) => panic.resume(),
-    }
-}
-
 fn tiny() -> LockConfig {
     LockConfig { owners: OWNERS, locks_max: 64, buckets: 2, ..LockConfig::default() }
 }
 
-/// How one run went.
-struct Outcome {
-    /// Whether the victim came to its end.
-    has_survived: bool,
-    /// Whether the first repairer did.
-    has_repaired: bool,
-}
-
 /// Kills process 1 at a step of `script`, and perhaps process 4, which mends first, at one of its own. Asserts all that
 /// must be.
-fn run(
-    seed: u64,
-    script: Script,
-    config: LockConfig,
-    forgotten: Option<Part>,
-    victim_step: u64,
-    repairer_step: u64,
-) -> Outcome {
-    let outcome = Scheduler::run_within(seed, 400_000, || {
-        let world = World::new(forgotten, config, true);
+fn run(seed: u64, script: Script, forgotten: Option<Part>, victim_step: u64, repairer_step: u64) -> Outcome {
+    round((seed, forgotten, victim_step, repairer_step), seed, 400_000, || {
+        let world = World::new(forgotten, tiny(), true);
         let is_over = Arc::new(AtomicBool::new(false));
         let victim = world.start(1, "victim", move |here| {
+            let before = steps(1);
             kill_at_step(1, victim_step);
             script(here);
             kill_at_step(1, 0);
+            steps(1) - before
         });
         let living = [(2, 2), (3, 3)]
             .map(|(process, owner)| world.start(process, "living", move |here| here.live(OwnerNo(owner), seed, 6)));
@@ -328,79 +335,49 @@ fn run(
                     sync::sleep_ns(50_000);
                 }
                 kill_at_step(4, repairer_step);
-                let ending = here.mend();
-                ending.into_iter().for_each(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+                here.mend().into_iter().for_each(lived);
                 kill_at_step(4, 0);
             })
         });
+        // The first repairer goes first.
+        let period_ns = if first.is_some() { 3_000_000 } else { 50_000 };
         let over = is_over.clone();
-        let has_first = first.is_some();
-        let mender = world.start(5, "mender", move |here| {
-            // The first repairer goes first.
-            here.go_on_mending(&over, if has_first { 3_000_000 } else { 50_000 });
-        });
-        let has_survived = outlived(victim).is_some();
-        let mut has_repaired = false;
+        let mender = world.start(5, "mender", move |here| here.go_on_mending(&over, period_ns));
+        let victim = outlived(victim);
         world.is_settled.store(true, SeqCst);
-        for thread in living {
-            thread.join().unwrap_or_else(|panic| panic.resume());
-        }
-        if let Some(first) = first {
-            has_repaired = outlived(first).is_some();
-        }
+        living.into_iter().for_each(lived);
+        let repairer = first.is_some_and(|first| outlived(first).is_none());
         // Deaths are known some milliseconds later.
         sync::sleep_ns(20_000_000);
         is_over.store(true, SeqCst);
-        mender.join().unwrap_or_else(|panic| panic.resume());
+        lived(mender);
         world.table.allow_waits();
         world.assert_all_free();
-        Outcome { has_survived, has_repaired }
-    });
-    outcome.unwrap_or_else(|stuck| panic!("{stuck}"))
+        let victim_steps = victim.unwrap_or_default();
+        Outcome { victim: victim.is_none(), repairer, victim_steps, ..Outcome::default() }
+    })
 }
 
-/// Runs a script with a death at every step, and each with several interleavings, until the process survives.
-fn at_every_step(script: Script, forgotten: Option<Part>, seeds: std::ops::Range<u64>) -> u64 {
-    for step in 1.. {
-        let mut survivals = 0;
-        for seed in seeds.clone() {
-            let seed = seed << 32 | step;
-            survivals += u64::from(run(seed, script, tiny(), forgotten, step, 0).has_survived);
-        }
-        if survivals == seeds.end - seeds.start {
-            return step - 1;
-        }
-    }
-    unreachable!("the steps end")
+fn script_of(name: &str) -> Script {
+    SCRIPTS.iter().find(|(of, _)| *of == name).expect("it is one of them").1
 }
 
+/// Each with several interleavings.
 #[test]
 fn a_death_at_every_step_of_every_call_leaves_what_survivors_can_mend() {
-    for &(name, script) in SCRIPTS {
-        let steps = at_every_step(script, None, 0..3);
-        println!("{name}: {steps} steps");
-        assert!(steps > 10, "{name} has {steps} steps only");
-    }
+    let works: Vec<_> = SCRIPTS.iter().flat_map(|(name, _)| (0..3).map(move |no| (*name, no))).collect();
+    at_each_step(
+        &works,
+        Which::Each,
+        |deaths, _| deaths > 10,
+        |(name, no), step| run(no << 32 | step, script_of(name), None, step, 0),
+    );
 }
 
 /// D1: whoever repairs next, repairs for both.
 #[test]
 fn a_repairer_that_dies_at_any_step_leaves_what_the_next_one_can_mend() {
-    let mut most = 0;
-    for &(name, script) in SCRIPTS {
-        for no in 0..12_u64 {
-            let victim_step = 1 + no * 11 + no % 3;
-            let seed = 1 << 40 | no << 20;
-            let survives = |step: &u64| run_repaired(seed | step, script, victim_step, *step);
-            let steps = (1..).find(survives).unwrap_or_default();
-            println!("{name}, dead before step {victim_step}: {steps} steps of the repairer");
-            most = most.max(steps);
-        }
-    }
-    assert!(most > 30, "the longest repair has {most} steps only");
-}
-
-/// Whether the repairer has survived.
-fn run_repaired(seed: u64, script: Script, victim_step: u64, repairer_step: u64) -> bool {
-    run(seed, script, tiny(), None, victim_step, repairer_step).has_repaired
+    let names: Vec<_> = SCRIPTS.iter().map(|(name, _)| *name).collect();
+    let some = Which::These(&[1, 13, 25, 34, 46, 58, 67, 79, 91, 100, 112, 124]);
+    in_repairs(&names, [some, Which::Each], 5000, |name, n, r| run(1 << 40 | n << 20 | r, script_of(name), None, n, r));
 }

@@ -9,17 +9,19 @@ use std::sync::{Arc, Mutex};
 
 use ledgerstone_page::Xid;
 use ledgerstone_region::sync::deaths::{kill_at_step, process, stop_at_step};
-use ledgerstone_region::sync::{self, Scheduler};
-use ledgerstone_region::{Dead, Random, Repair};
+use ledgerstone_region::{Dead, Random, Repair, sync};
+use ledgerstone_testkit::deaths::{at_random, outlived, round};
 
-use super::random::work_once;
-use super::{Here, OWNERS, World, outlived, tiny};
+use super::random::{drawn, work_once};
+use super::{Here, OWNERS, World};
 use crate::tests::{key, table_name};
-use crate::{Conflict, LockConfig, LockError, LockManager, Mode, OwnerNo, Wait};
+use crate::{LockError, LockManager, Mode, OwnerNo, Wait};
 
 /// Whose transaction is in each place.
 struct Places {
     processes: Mutex<[Option<u32>; OWNERS as usize]>,
+    /// Where it has begun. Who dies before has none, which nobody rolls back.
+    begun: Mutex<BTreeSet<u32>>,
     /// The dead after whom somebody has repaired.
     mended: Mutex<BTreeSet<u32>>,
     next_xid: AtomicU64,
@@ -37,6 +39,7 @@ impl Places {
     }
 
     fn free(&self, owner: OwnerNo) {
+        self.begun.lock().expect("no panic").remove(&owner.0);
         self.processes.lock().expect("no panic")[owner.0 as usize] = None;
     }
 
@@ -54,7 +57,8 @@ fn end_one(here: &Here, places: &Places, dice: &mut Random) -> bool {
     here.assert_protected(owner);
     sync::yield_point("a rollback");
     let has_committed = here.world.commits.lock().expect("no panic").under_way.contains_key(&owner.0);
-    let asks = if has_committed { 0 } else { dice.below(3) };
+    let has_begun = places.begun.lock().expect("no panic").contains(&owner.0);
+    let asks = if has_committed || !has_begun { 0 } else { dice.below(3) };
     for _ in 0..asks {
         // Not for long: others that have died may hold it, and nobody but this thread may be there to end them.
         let wait = Wait::Until(sync::now_ns() + dice.below(40_000));
@@ -70,6 +74,7 @@ fn begin_one(here: &Here, places: &Places, dice: &mut Random) -> Option<OwnerNo>
     let owner = places.claim(|process| process.is_none(), dice.below(8) as usize)?;
     sync::yield_point("claimed");
     here.table.begin(owner, Xid(places.next_xid.fetch_add(1, SeqCst)));
+    places.begun.lock().expect("no panic").insert(owner.0);
     here.table.avoid_deadlocks(owner);
     Some(owner)
 }
@@ -103,14 +108,7 @@ fn work(here: &Here, places: &Places, seed: u64, count: u64) {
             _ => {}
         }
         end(here, places, owner);
-        match dice.below(24) {
-            0 => drop(here.table.detect()),
-            1 => drop(here.table.waits()),
-            2 => here.table.cancel_all_waits(),
-            3 => here.table.allow_waits(),
-            4 => drop(here.table.awaits_end(OwnerNo(0), OwnerNo(1))),
-            _ => {}
-        }
+        here.look_around(dice.below(24));
     }
     here.table.allow_waits();
 }
@@ -138,22 +136,16 @@ fn end_all(here: &Here, places: &Places, seed: u64, period_ns: u64) {
     }
 }
 
-/// Returns how many died.
-fn round(seed: u64) -> u32 {
+/// Three times four processes, one after the other. Returns how many of their threads died.
+fn generations(seed: u64) -> u64 {
     let mut dice = Random::new(seed);
-    let conflict = [Conflict::Wait, Conflict::Wait, Conflict::NoWait, Conflict::WaitDie][dice.below(4) as usize];
-    let config = LockConfig {
-        buckets: [1, 2, 16][dice.below(3) as usize],
-        fast_intentions: dice.below(4) != 0,
-        searches_when_blocked: dice.below(4) != 0,
-        locks_max: [4, 20, 64][dice.below(3) as usize],
-        conflict,
-        ..tiny()
-    };
-    let outcome = Scheduler::run_within(seed, 4_000_000, || {
+    let mut config = drawn(&mut dice);
+    config.locks_max = [4, 20, 64][dice.below(3) as usize];
+    round(seed, seed, 4_000_000, || {
         let world = World::new(None, config, false);
         let places = Arc::new(Places {
             processes: Mutex::default(),
+            begun: Mutex::default(),
             mended: Mutex::default(),
             next_xid: AtomicU64::new(1),
             is_over: AtomicBool::new(false),
@@ -166,12 +158,7 @@ fn round(seed: u64) -> u32 {
         let mut helpers = vec![
             start(1, "mender", |here, places, _| mend(here, places, 70_000)),
             start(1, "ender", |here, places, seed| end_all(here, places, seed, 300_000)),
-            start(1, "detector", |here, places, _| {
-                while !places.is_over.load(SeqCst) {
-                    here.table.detect();
-                    sync::sleep_ns(100_000);
-                }
-            }),
+            start(1, "detector", |here, places, _| here.go_on_detecting(&places.is_over)),
         ];
         let mut died = 0;
         let mut next_process = 2;
@@ -194,7 +181,7 @@ fn round(seed: u64) -> u32 {
                 }
             }
             for thread in threads {
-                died += u32::from(outlived(thread).is_none());
+                died += u64::from(outlived(thread).is_none());
             }
             processes.for_each(|process| kill_at_step(process, 0));
         }
@@ -207,20 +194,10 @@ fn round(seed: u64) -> u32 {
         assert!(places.processes.lock().expect("no panic").iter().all(Option::is_none), "places are taken");
         world.assert_all_free();
         died
-    });
-    outcome.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"))
+    })
 }
 
-/// `ROUNDS` says how many; `LEDGERSTONE_SEED` runs one seed only.
 #[test]
 fn whoever_comes_after_the_dead_begins_and_ends_in_their_places() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("LEDGERSTONE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ROUNDS").unwrap_or(100),
-    };
-    let count = seeds.end - seeds.start;
-    let died = seeds.map(|seed| u64::from(round(seed))).sum::<u64>();
-    println!("{count} rounds, {died} threads of the dead");
-    assert!(count == 1 || died > count / 2, "{died} deaths in {count} rounds prove little");
+    at_random(100, ["threads of the dead"], 2, |seed| [generations(seed)]);
 }

@@ -1,14 +1,15 @@
 //! Eight threads in three processes that do anything, die and stop at random.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use ledgerstone_page::{TableId, Xid};
-use ledgerstone_region::Random;
 use ledgerstone_region::sync::deaths::{kill_at_step, stop_at_step};
-use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::{Random, sync};
+use ledgerstone_testkit::deaths::{at_random, lived, outlived, round};
 
-use super::{Here, World, outlived, tiny};
+use super::{Here, World, tiny};
 use crate::planted::Part;
 use crate::tests::{key, patient, table_name};
 use crate::{Conflict, LockConfig, LockError, LockManager, Mode, OwnerNo, Wait};
@@ -37,13 +38,7 @@ fn work(here: &Here, owners: [OwnerNo; 2], seed: u64, count: u64) {
             Err(error) => panic!("{owner}: {error}"),
         }
         here.unlock_all(owner);
-        match dice.below(16) {
-            0 => drop(here.table.detect()),
-            1 => drop(here.table.waits()),
-            2 => here.table.cancel_all_waits(),
-            3 => here.table.allow_waits(),
-            _ => {}
-        }
+        here.look_around(dice.below(16));
     }
     here.table.allow_waits();
 }
@@ -96,19 +91,23 @@ pub(super) fn work_once(here: &Here, owner: OwnerNo, dice: &mut Random) -> Resul
     Ok(())
 }
 
-/// Eight threads in three processes. Processes 1 and 2 may die and stop, also while they repair; process 3 lives.
-/// Returns how many died.
-pub(super) fn round(seed: u64, forgotten: Option<Part>) -> u32 {
-    let mut dice = Random::new(seed);
-    let conflict = [Conflict::Wait, Conflict::Wait, Conflict::NoWait, Conflict::WaitDie][dice.below(4) as usize];
-    let config = LockConfig {
+/// A small table, of any kind.
+pub(super) fn drawn(dice: &mut Random) -> LockConfig {
+    LockConfig {
+        conflict: [Conflict::Wait, Conflict::Wait, Conflict::NoWait, Conflict::WaitDie][dice.below(4) as usize],
         buckets: [1, 2, 16][dice.below(3) as usize],
         fast_intentions: dice.below(4) != 0,
         searches_when_blocked: dice.below(4) != 0,
-        conflict,
         ..tiny()
-    };
-    let outcome = Scheduler::run_within(seed, 2_000_000, || {
+    }
+}
+
+/// Eight threads in three processes. Processes 1 and 2 may die and stop, also while they repair; process 3 lives.
+/// Returns how many died.
+pub(super) fn crowd(seed: u64, forgotten: Option<Part>) -> u64 {
+    let mut dice = Random::new(seed);
+    let config = drawn(&mut dice);
+    round((seed, forgotten), seed, 2_000_000, || {
         let world = World::new(forgotten, config, false);
         let is_over = Arc::new(AtomicBool::new(false));
         let threads = (0..8_u32).map(|no| {
@@ -128,51 +127,37 @@ pub(super) fn round(seed: u64, forgotten: Option<Part>) -> u32 {
             (process, world.start(process, "mender", move |here| here.go_on_mending(&is_over, 100_000)))
         });
         let over = is_over.clone();
-        let detector = world.start(3, "detector", move |here| {
-            while !over.load(SeqCst) {
-                here.table.detect();
-                sync::sleep_ns(100_000);
-            }
-        });
-        let (mut died, mut late) = (0, None);
+        let detector = world.start(3, "detector", move |here| here.go_on_detecting(&over));
+        let mut died = BTreeSet::new();
+        let mut late = None;
         for (process, thread) in threads {
             if outlived(thread).is_none() {
-                died |= 1 << process;
+                died.insert(process);
             }
             // Another process, in slots of the dead once they are free.
             late.get_or_insert_with(|| {
                 world.start(6, "late", move |here| work(here, [OwnerNo(20), OwnerNo(21)], seed, 4))
             });
         }
-        late.expect("started").join().unwrap_or_else(|panic| panic.resume());
+        lived(late.expect("started"));
         // Not while they mend at the end.
         kill_at_step(1, 0);
         kill_at_step(2, 0);
         sync::sleep_ns(20_000_000);
         is_over.store(true, SeqCst);
-        detector.join().unwrap_or_else(|panic| panic.resume());
+        lived(detector);
         for (process, mender) in menders {
             if outlived(mender).is_none() {
-                died |= 1 << process;
+                died.insert(process);
             }
         }
         world.table.allow_waits();
         world.assert_all_free();
-        u32::count_ones(died)
-    });
-    outcome.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"))
+        died.len() as u64
+    })
 }
 
-/// `ROUNDS` says how many; `LEDGERSTONE_SEED` runs one seed only.
 #[test]
 fn processes_that_die_and_stop_at_random_leave_what_survivors_can_mend() {
-    let number = |name| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
-    let seeds = match number("LEDGERSTONE_SEED") {
-        Some(seed) => seed..seed + 1,
-        None => 0..number("ROUNDS").unwrap_or(200),
-    };
-    let count = seeds.end - seeds.start;
-    let died = seeds.map(|seed| u64::from(round(seed, None))).sum::<u64>();
-    println!("{count} rounds, {died} deaths");
-    assert!(count == 1 || died > count / 2, "{died} deaths in {count} rounds prove little");
+    at_random(200, ["deaths"], 2, |seed| [crowd(seed, None)]);
 }
