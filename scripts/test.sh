@@ -10,7 +10,7 @@
 #
 # Bounds, by environment: CRASH_ROUNDS (10000), RAW_ROUNDS (1000), RAW_EVERY_ROUNDS (6), FAULT_ROUNDS (3000),
 # RAW_FAULT_ROUNDS (200), DAMAGE_ROUNDS (100), RAW_DAMAGE_ROUNDS (10), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200),
-# SOAK_SECONDS (20), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), DEATH_ROUNDS (500), SKIP="loom fuzz ..." by name.
+# SOAK_SECONDS (20), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), DEATH_ROUNDS (2000), SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
@@ -121,7 +121,7 @@ if command -v mdbook >/dev/null; then step book 300 scripts/book.sh; else skip b
 step flash 300 "$target/debug/examples/flash_crash" 5000
 step port-kills 300 "$target/debug/examples/kills" --rounds "${PORT_KILL_ROUNDS:-50}"
 step loom 1200 scripts/loom.sh
-step deaths 1200 env ROUNDS="${DEATH_ROUNDS:-500}" scripts/deaths.sh
+step deaths 1200 env ROUNDS="${DEATH_ROUNDS:-2000}" scripts/deaths.sh
 step crash 900 "${sim[@]}" crash --rounds "${CRASH_ROUNDS:-10000}"
 step crash-raw 300 "${sim[@]}" crash --raw --rounds "${RAW_ROUNDS:-1000}"
 step every-write-raw 120 "${sim[@]}" crash --raw --every-write --rounds "${RAW_EVERY_ROUNDS:-6}"

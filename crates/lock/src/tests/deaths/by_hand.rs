@@ -177,7 +177,7 @@ fn whoever_is_granted_a_lock_and_condemned_at_a_time_has_the_lock() {
 /// Its transaction had a place, and the lock table had not heard of it. Whoever ends it may lock for it.
 #[test]
 fn an_owner_that_died_before_it_had_begun_locks_as_others_do() {
-    let outcome = Scheduler::run_within(3, 100_000, || {
+    round("an owner that had not begun", 3, 100_000, || {
         let world = World::new(None, tiny(), true);
         let ender = world.start(2, "ender", |here| {
             let (ended, other) = (OwnerNo(3), OwnerNo(1));
@@ -189,8 +189,7 @@ fn an_owner_that_died_before_it_had_begun_locks_as_others_do() {
             here.unlock_all(ended);
             here.unlock_all(other);
         });
-        ender.join().unwrap_or_else(|panic| panic.resume());
+        lived(ender);
         world.assert_all_free();
     });
-    outcome.unwrap_or_else(|stuck| panic!("{stuck}"));
 }
