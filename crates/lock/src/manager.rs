@@ -268,8 +268,8 @@ pub trait LockManager: Repair + Send + Sync {
         let _ = (owner, thread);
     }
 
-    /// Whether the thread in this slot holds something that others wait for, and that no guard gives back as it unwinds.
-    /// Asked after a panic.
+    /// Whether the thread in this slot holds something that others wait for, and that no guard gives back as it
+    /// unwinds. Asked after a panic.
     fn is_held_up_by(&self, thread: SlotNo) -> bool {
         let _ = thread;
         false

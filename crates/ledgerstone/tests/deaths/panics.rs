@@ -1,6 +1,6 @@
-//! A thread panics at each step of what programs do with an environment, beside two that work and one that reads. All go
-//! on, or the environment has failed: then all are told, nobody hangs, and what was committed is there when it is opened
-//! again.
+//! A thread panics at each step of what programs do with an environment, beside two that work and one that reads. All
+//! go on, or the environment has failed. Then all are told, nobody hangs, and what was committed is there when it is
+//! opened again.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
