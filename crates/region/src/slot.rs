@@ -258,8 +258,8 @@ mod table {
             &self.repair
         }
 
-        /// Whether the thread that has the slot, or had it last, was of a process that is known to have died, or is lost
-        /// (T5).
+        /// Whether the thread that has the slot, or had it last, was of a process that is known to have died, or is
+        /// lost (T5).
         pub fn is_dead(&self, no: SlotNo) -> bool {
             self.slot(no).state.load(Acquire) == LOST || self.has_process_died(no)
         }

@@ -42,7 +42,8 @@ pub enum Look {
     Page,
     /// The image is.
     Image,
-    /// A writer is committing: look again, at the page too (see [`Engine::pause_for_commit`](crate::Engine::pause_for_commit)).
+    /// A writer is committing: look again, at the page too
+    /// ([`Engine::pause_for_commit`](crate::Engine::pause_for_commit)).
     Committing,
 }
 
