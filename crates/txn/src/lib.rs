@@ -40,6 +40,7 @@ mod loom_used;
 mod orphans;
 #[cfg(not(loom))]
 mod panicked;
+#[cfg(not(loom))]
 mod planted_repair;
 #[cfg(not(loom))]
 mod prepare;
@@ -104,6 +105,7 @@ pub use table::{OWN_SLOT_COUNT, TxnSlot, TxnTable};
 pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]
 pub use undo::{LogicalUndo, UndoPlace};
+#[cfg(not(loom))]
 pub use users_code::{PATIENCE_NS, Patience, UsersCode, WaitForCall, run_users_code};
 #[cfg(not(loom))]
 pub use version::{At, Before, Horizon, Image, Look, SnapshotPin, Unseen, VersionStat, VersionStore, View};
