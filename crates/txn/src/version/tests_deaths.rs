@@ -241,11 +241,16 @@ impl Own {
 
     fn write(&self, open: &mut Open, key: u8, value: Value) {
         let key = open.slot as u8 * KEYS + key;
-        let (_, old) = self.model(|model| model.page(key));
+        // As a page that keeps what a transaction has deleted: the record is not there, not even deleted by this one.
+        let (old, is_new) = self.model(|model| {
+            let (_, old) = model.page(key);
+            let is_new = old.is_none() && !model.unended[&open.slot].before.contains_key(&key);
+            (old, is_new)
+        });
         let before = old.as_ref().map_or(Before::Absent, |value| Before::Record(value.len() as u16, value));
         let who = Who { slot: open.slot, xid: open.xid, first_lsn: open.first_lsn };
         self.store.drop_spilled_images(&mut open.writer);
-        let times = if old.is_none() { Times::First } else { Times::Any };
+        let times = if is_new { Times::First } else { Times::Any };
         self.store.note(&mut open.writer, who, SPACE, &name_of(key), before, times);
         let lsn = self.append(RecordKind::End, |lsn| {
             self.model(|model| {
