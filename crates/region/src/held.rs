@@ -184,6 +184,12 @@ impl HeldLine {
         }
     }
 
+    /// How many latches the thread names.
+    #[cfg(not(loom))]
+    pub fn name_count(&self) -> usize {
+        self.names_of_the_dead().count()
+    }
+
     /// Whether the thread names no latch.
     #[cfg(not(loom))]
     pub fn is_empty(&self) -> bool {

@@ -91,5 +91,5 @@ pub use share::Share;
 pub use shared::Shared;
 pub use slot::{SLOTS_MAX, SlotNo};
 #[cfg(not(loom))]
-pub use slot::{SlotTable, ThreadGuard, ThreadSlot};
+pub use slot::{SlotTable, ThreadGuard, ThreadSlot, as_another_thread};
 pub use words::{STRETCH_BYTES, Words, WordsMut, prefetch, prefetch_to_write, short_word};

@@ -144,6 +144,7 @@ impl SlotTable {
                 break;
             }
         }
+        let repairing = Repairing(self, me);
         let mut has_repaired = false;
         while let Some(dead) = Dead::of(self) {
             if mend(&dead).is_ok() {
@@ -151,8 +152,19 @@ impl SlotTable {
                 has_repaired = true;
             }
         }
+        std::mem::forget(repairing);
         latch.unlatch_exclusive();
         Ok(has_repaired)
+    }
+}
+
+/// Dropped by a panic of a repair only: its thread is one more of the dead, with the latch. The next repairer goes on
+/// for all of them (D1).
+struct Repairing<'t>(&'t SlotTable, SlotNo);
+
+impl Drop for Repairing<'_> {
+    fn drop(&mut self) {
+        self.0.slot(self.1).lose();
     }
 }
 
@@ -169,6 +181,31 @@ mod tests {
     use crate::sync::deaths::{kill, process, spawn_in};
     use crate::sync::{JoinHandle, Scheduler};
     use std::sync::{Arc, Mutex};
+
+    /// D1: a repair panics. The next one goes on, with the latch, and the slot of the first is free for others then.
+    #[test]
+    fn whoever_repairs_after_a_repair_that_has_panicked_repairs_for_both() {
+        Scheduler::run(1, || {
+            let region = Region::anonymous(1 << 16).expect("a small region");
+            let slots = Arc::new(SlotTable::create(&region, 8).expect("it fits"));
+            slots.slot(slots.current()).lose();
+            let (first, second) = (slots.clone(), slots.clone());
+            let first = sync::spawn("panics", move || first.repair(|_| panic!("on purpose")));
+            assert!(first.join().is_err());
+            let mend = |dead: &Dead<'_>| {
+                assert_eq!(dead.slots(), [SlotNo(0), SlotNo(1)]);
+                Ok(())
+            };
+            let second = sync::spawn("repairs", move || second.repair(mend).expect("a slot is free"));
+            assert!(second.join().expect("no panic"));
+            assert!(Dead::of(&slots).is_none());
+            assert_eq!(slots.current(), SlotNo(0), "the lost thread goes on with its slot");
+            let own = slots.clone();
+            let again = sync::spawn("comes later", move || own.current());
+            assert_eq!(again.join().expect("no panic"), SlotNo(1), "the slot of a thread that has ended is free");
+        })
+        .expect("not stuck");
+    }
 
     /// D1, D3: process 1 dies, then 2 in the middle of its repair; 3 repairs after both.
     #[test]

@@ -4,7 +4,8 @@
 //!
 //! ```text
 //! offset  size  field
-//!      0     4  state           0 free, 1 taken, 2 lost: its thread has panicked and holds something (T5)
+//!      0     4  state           0 free, 1 taken, 2 lost: its thread has panicked and holds something (T5), 3 lost, and
+//!                              its thread has ended
 //!      4     4  long_latch      the latch that the thread holds or waits for over calls that wait: its number + 1
 //!      8     8  users_code      whether the thread runs a user's closure: its number << 1 | 1 while it does
 //!     16     4  process         whose thread has it, or had it last: the process's number + 1; 0 nobody's yet
@@ -39,7 +40,7 @@ impl std::fmt::Display for SlotNo {
 #[cfg(not(loom))]
 pub(crate) use table::{Claims, give_back_claims, replace_claims};
 #[cfg(not(loom))]
-pub use table::{SlotTable, ThreadGuard, ThreadSlot};
+pub use table::{SlotTable, ThreadGuard, ThreadSlot, as_another_thread};
 
 #[cfg(not(loom))]
 mod table {
@@ -65,6 +66,7 @@ mod table {
     const FREE: u32 = 0;
     const TAKEN: u32 = 1;
     const LOST: u32 = 2;
+    const LOST_AND_ENDED: u32 = 3;
 
     impl ThreadSlot {
         /// Whether a thread has it.
@@ -114,7 +116,16 @@ mod table {
             self.process.load(Acquire).checked_sub(1) // Pairs with the exchange in `claim`.
         }
 
+        /// The thread, whose slot this is, has panicked with something in its hands (T5).
+        pub(crate) fn lose(&self) {
+            self.state.store(LOST, Release); // Pairs with the load in `is_dead`.
+        }
+
         fn give_back(&self) {
+            // Nobody has mended after it: whoever came next to the slot would be taken for the holder of what it holds.
+            if self.state.compare_exchange(LOST, LOST_AND_ENDED, Release, Relaxed).is_ok() {
+                return;
+            }
             self.long_latch.store(0, Relaxed); // Published by the Release below.
             self.state.store(FREE, Release); // Pairs with the Acquire of the next claim.
         }
@@ -261,7 +272,7 @@ mod table {
         /// Whether the thread that has the slot, or had it last, was of a process that is known to have died, or is
         /// lost (T5).
         pub fn is_dead(&self, no: SlotNo) -> bool {
-            self.slot(no).state.load(Acquire) == LOST || self.has_process_died(no)
+            self.slot(no).state.load(Acquire) >= LOST || self.has_process_died(no)
         }
 
         fn has_process_died(&self, no: SlotNo) -> bool {
@@ -277,7 +288,7 @@ mod table {
         /// The calling thread has panicked in the middle of something (T5).
         pub fn has_panicked(&self) {
             if let (Some(mend), Ok(me)) = (self.after_panics.get(), self.try_current()) {
-                self.slot(me).state.store(LOST, Release); // Pairs with the load in `is_dead`.
+                self.slot(me).lose();
                 mend();
             }
         }
@@ -304,7 +315,10 @@ mod table {
         pub(crate) fn free_of_the_dead(&self, no: SlotNo) {
             let slot = self.slot(no);
             if !self.has_process_died(no) {
-                slot.state.store(TAKEN, Release); // T5
+                // T5. If its thread has ended, nobody goes on with it, and the process keeps it (T3).
+                if slot.state.compare_exchange(LOST, TAKEN, Release, Relaxed).is_err() {
+                    slot.give_back();
+                }
                 return;
             }
             slot.long_latch.store(0, Relaxed); // All published by the last of these stores.
@@ -389,6 +403,20 @@ mod table {
                 }
             }
         }
+    }
+
+    /// Runs `f` as another thread would, with slots of its own: where the system has no other thread.
+    pub fn as_another_thread<T>(f: impl FnOnce() -> T) -> T {
+        struct Back(Option<Claims>);
+        impl Drop for Back {
+            fn drop(&mut self) {
+                if let Some(claims) = self.0.take() {
+                    drop(replace_claims(claims)); // What `f` has taken is given back.
+                }
+            }
+        }
+        let _back = Back(Some(replace_claims(Claims::none())));
+        f()
     }
 
     /// Gives back what this thread has, as if it ended: a simulated thread does, its carrier goes on to the next.

@@ -88,7 +88,7 @@ pub use locks::{KeyLock, key_hash, key_name, table_name};
 #[cfg(not(loom))]
 pub use orphans::OrphanInDoubt;
 #[cfg(not(loom))]
-pub use panicked::PANICKED;
+pub use panicked::{KeptPanic, PANICKED};
 #[cfg(all(feature = "deaths", not(loom)))]
 pub use planted_repair::RepairPart;
 #[cfg(not(loom))]

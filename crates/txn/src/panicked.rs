@@ -9,8 +9,12 @@
 //!     hangs. Whoever waited finds that the environment has failed.
 //! P3. A step that is taken back after a panic may be of a user's structure, and then all go on. It is not taken back,
 //!     and the environment fails, if the thread holds what no guard has given back as it unwound.
+//! P4. A panic of the user's code after which the thread holds something came out of the engine, which that code had
+//!     called, as a structure does. It fails the environment, too.
 
+use std::any::Any;
 use std::cell::Cell;
+use std::panic::resume_unwind;
 
 use ledgerstone_region::SlotNo;
 
@@ -27,6 +31,31 @@ thread_local! {
 /// Notes that a panic leaves the user's code. Whoever it meets next in the engine holds nothing.
 pub(crate) fn leaves_users_code() {
     let _ = IS_USERS.try_with(|is_users| is_users.set(true));
+}
+
+/// A panic that has left a step, which is taken back before it goes on. So that a panic of what takes it back is not
+/// believed to be the user's.
+#[must_use = "the panic goes on"]
+pub struct KeptPanic {
+    panic: Box<dyn Any + Send>,
+    is_users: bool,
+}
+
+impl std::fmt::Debug for KeptPanic {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeptPanic").field("is_users", &self.is_users).finish_non_exhaustive()
+    }
+}
+
+impl KeptPanic {
+    /// Goes on with it.
+    ///
+    /// # Panics
+    /// It does.
+    pub fn go_on(self) -> ! {
+        let _ = IS_USERS.try_with(|is_users| is_users.set(self.is_users));
+        resume_unwind(self.panic)
+    }
 }
 
 /// Dropped only by a panic: it is forgotten where nothing has gone wrong, and costs nothing there.
@@ -69,6 +98,14 @@ impl Engine {
         done
     }
 
+    /// Keeps a panic while the step that it has left is taken back (P3).
+    #[cold]
+    #[inline(never)]
+    pub fn keep_panic(&self, panic: Box<dyn Any + Send>) -> KeptPanic {
+        self.after_panic(false);
+        KeptPanic { panic, is_users: IS_USERS.try_with(Cell::take).unwrap_or_default() }
+    }
+
     /// After a panic that leaves a call, or (`leaves_call`: false) a step that is taken back (P3).
     ///
     /// For a guard that is dropped by the panic. [`Engine::in_a_call`] does it by itself.
@@ -77,11 +114,13 @@ impl Engine {
     pub fn after_panic(&self, leaves_call: bool) {
         // It has come to where it is caught, or to the next call, only when it leaves this one.
         let is_users = IS_USERS.try_with(|is_users| if leaves_call { is_users.replace(false) } else { is_users.get() });
-        if is_users.unwrap_or(true) || self.is_inherited() {
+        if self.is_inherited() {
             return;
         }
         let Ok(me) = self.slots.try_current() else { return };
-        if !leaves_call && !self.is_held_up_by(me) {
+        let is_whole = is_users.unwrap_or(true) || !leaves_call;
+        // The user's code may have called the engine, as a structure does: whatever is held then was of that call (P4).
+        if is_whole && !self.is_held_up_by(me) {
             return;
         }
         self.fail(PANICKED); // P1
@@ -89,7 +128,9 @@ impl Engine {
     }
 
     fn is_held_up_by(&self, slot: SlotNo) -> bool {
-        !self.slots.held(slot).is_empty()
+        // A structure's latch may be held over a step, and its guard is about to give it back.
+        let long_count = usize::from(self.slots.slot(slot).long_latch().is_some());
+        self.slots.held(slot).name_count() > long_count
             || self.log.is_held_up_by(slot)
             || self.locks.is_held_up_by(slot)
             || self.versions.is_held_up_by(slot)

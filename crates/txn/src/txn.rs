@@ -14,7 +14,7 @@
 //!     is done twice.
 //! X4. No latch is held in `claim`, `lock`, `commit` or `abort`.
 
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -198,7 +198,7 @@ impl Txn {
     }
 
     /// Runs `hook` when the transaction ends, before its locks are released. The argument of `hook` is true after a
-    /// commit.
+    /// commit. A panic of it ends there: the transaction has ended already, and gives its locks back.
     pub fn on_end(&mut self, hook: impl FnOnce(bool) + Send + 'static) {
         self.hooks.push(Box::new(hook));
     }
@@ -322,7 +322,7 @@ impl Txn {
         let begin = self.chain.append_plain(&self.engine, RecordKind::NtaBegin, &[])?;
         let marks = self.marks.count();
         self.set_nesting(self.nesting + 1);
-        let result = catch_unwind(AssertUnwindSafe(|| f(self))).inspect_err(|_| self.engine.after_panic(false));
+        let result = catch_unwind(AssertUnwindSafe(|| f(self))).map_err(|panic| self.engine.keep_panic(panic));
         self.nesting -= 1; // The slot says so when the log does: until then the top action is open.
         self.marks.truncate(marks);
         let undone = if matches!(result, Ok(Ok(_))) { Ok(()) } else { self.undo_back_to(begin) };
@@ -333,7 +333,7 @@ impl Txn {
                 done
             }
             // Whatever else went wrong has failed the environment, and every later call says so.
-            Err(panic) => resume_unwind(panic),
+            Err(panic) => panic.go_on(),
         }
     }
 
@@ -353,7 +353,7 @@ impl Txn {
     /// What `f` returns. If the rollback fails, the environment has failed.
     pub fn in_one_step<T, E: From<TxnError>>(&mut self, f: impl FnOnce(&mut Txn) -> Result<T, E>) -> Result<T, E> {
         let before = self.savepoint();
-        let done = catch_unwind(AssertUnwindSafe(|| f(self))).inspect_err(|_| self.engine.after_panic(false));
+        let done = catch_unwind(AssertUnwindSafe(|| f(self))).map_err(|panic| self.engine.keep_panic(panic));
         let taken_back = if matches!(done, Ok(Ok(_))) { Ok(()) } else { self.rollback_to(before) };
         let released = self.release_savepoint(before);
         match done {
@@ -363,7 +363,7 @@ impl Txn {
                 done
             }
             // Whatever else went wrong has failed the environment, and every later call says so.
-            Err(panic) => resume_unwind(panic),
+            Err(panic) => panic.go_on(),
         }
     }
 
@@ -514,7 +514,9 @@ impl Txn {
             return;
         }
         for hook in self.hooks.drain(..) {
-            hook(committed);
+            if let Err(panicked) = catch_unwind(AssertUnwindSafe(|| hook(committed))) {
+                std::mem::forget(panicked); // To drop it may panic again.
+            }
         }
     }
 }

@@ -162,8 +162,7 @@ impl<'e> UsersCode<'e> {
     /// Runs a closure of the user's while the call holds something that others may want (U2).
     #[inline]
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
-        let _out = Out::enter(self.slot);
-        f()
+        Out::enter(self.slot).run(f)
     }
 }
 
@@ -177,11 +176,11 @@ impl Drop for UsersCode<'_> {
 /// Runs a callback of the user's that no transaction's caller has handed in, as [`UsersCode::run`] does.
 #[inline]
 pub fn run_users_code<T>(engine: &Engine, f: impl FnOnce() -> T) -> T {
-    let _out = Out::enter(engine.thread().ok().map(|slot| engine.slots.slot(slot)));
-    f()
+    Out::enter(engine.thread().ok().map(|slot| engine.slots.slot(slot))).run(f)
 }
 
-/// The thread's slot says that the user's code runs, until this is dropped.
+/// The thread's slot says that the user's code runs, until this ends. It is dropped only by a panic of that code: the
+/// thread may be unwinding from an earlier one, and the user's destructor be what calls.
 struct Out<'e> {
     slot: Option<&'e ThreadSlot>,
     was_there: bool,
@@ -192,17 +191,28 @@ impl<'e> Out<'e> {
     fn enter(slot: Option<&'e ThreadSlot>) -> Out<'e> {
         Out { slot, was_there: slot.is_some_and(ThreadSlot::enter_users_code) }
     }
-}
 
-impl Drop for Out<'_> {
     #[inline]
-    fn drop(&mut self) {
+    fn run<T>(self, f: impl FnOnce() -> T) -> T {
+        let done = f();
+        self.leave();
+        std::mem::forget(self);
+        done
+    }
+
+    #[inline]
+    fn leave(&self) {
         if let Some(slot) = self.slot {
             slot.leave_users_code(self.was_there);
         }
-        if std::thread::panicking() {
-            crate::panicked::leaves_users_code();
-        }
+    }
+}
+
+impl Drop for Out<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.leave();
+        crate::panicked::leaves_users_code();
     }
 }
 

@@ -87,7 +87,7 @@ impl Environment {
         options: BackupOptions,
         mut progress: impl FnMut(BackupProgress) -> F,
     ) -> Result<BackupInfo, Error> {
-        ledgerstone_media::backup_on(self.source(&|| self.inner().checkpoint()), &disk, options, &mut |at| {
+        ledgerstone_media::backup_on(self.source(&|| self.checkpoint_alone()), &disk, options, &mut |at| {
             progress(at).flow()
         })
     }
@@ -105,9 +105,15 @@ impl Environment {
         options: BackupOptions,
         mut progress: impl FnMut(BackupProgress) -> F,
     ) -> Result<u64, Error> {
-        ledgerstone_media::backup_to(self.source(&|| self.inner().checkpoint()), to, options, &mut |at| {
+        ledgerstone_media::backup_to(self.source(&|| self.checkpoint_alone()), to, options, &mut |at| {
             progress(at).flow()
         })
+    }
+
+    /// A checkpoint, without asking the keepers to work first.
+    fn checkpoint_alone(&self) -> Result<Lsn, Error> {
+        let env = self.inner();
+        env.engine.in_a_call(|| env.checkpoint())
     }
 
     /// What a backup is taken from.
@@ -123,7 +129,8 @@ impl Environment {
     /// # Errors
     /// A failure of the disk. Damage is the result, not an error.
     pub fn damaged_pages(&self) -> Result<Vec<PageId>, Error> {
-        ledgerstone_media::damaged_pages(self.inner())
+        let env = self.inner();
+        env.engine.in_a_call(|| ledgerstone_media::damaged_pages(env))
     }
 
     /// The same in the directory of an environment that is not open, and that may be too damaged to be opened. Changes
@@ -152,7 +159,8 @@ impl Environment {
     /// [`Error::LogGone`]: the log since the backup is not whole, neither here nor in the archive. [`Error::Corrupt`]:
     /// the backup is damaged, or does not lead to the page.
     pub fn repair(&self, backup: &Backup, pages: &RepairPages) -> Result<RepairReport, Error> {
-        ledgerstone_media::repair(self.inner(), backup, pages)
+        let env = self.inner();
+        env.engine.in_a_call(|| ledgerstone_media::repair(env, backup, pages))
     }
 
     /// Copies the log into the archive now, up to what is durable. Without this call, segments are copied when they are
@@ -166,10 +174,12 @@ impl Environment {
     pub fn archive_now(&self) -> Result<u64, Error> {
         let env = self.inner();
         env.engine.check_process()?;
-        let tail = env.engine.log.tail();
-        env.engine.log.flush_to(Lsn(tail.0.saturating_sub(8)))?;
-        let latched = env.latch(&env.workers.latch[0])?;
-        ledgerstone_media::archive_now(env, &latched)
+        env.engine.in_a_call(|| {
+            let tail = env.engine.log.tail();
+            env.engine.log.flush_to(Lsn(tail.0.saturating_sub(8)))?;
+            let latched = env.latch(&env.workers.latch[0])?;
+            ledgerstone_media::archive_now(env, &latched)
+        })
     }
 }
 

@@ -102,6 +102,29 @@ fn start(env: &Arc<Inner>, name: &str, work: impl FnOnce(&Arc<Inner>) + Send + '
     })
 }
 
+/// An environment whose threads are being started. If that does not come to its end, those that run end, and it is let
+/// go.
+struct Starting {
+    env: Option<Arc<Inner>>,
+    threads: Vec<sync::JoinHandle<()>>,
+}
+
+impl Starting {
+    fn succeeded(mut self) -> Vec<sync::JoinHandle<()>> {
+        self.env = None;
+        std::mem::take(&mut self.threads)
+    }
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if let Some(env) = self.env.take() {
+            env.engine.fail("it could not be opened to the end"); // So nothing is written as it closes.
+            drop(Handles::of(env, std::mem::take(&mut self.threads)));
+        }
+    }
+}
+
 /// Starts the threads that repeat what the opening has left (O10 in `open/mod.rs`).
 fn redo_threads(env: &Arc<Inner>) -> Vec<sync::JoinHandle<()>> {
     let pending = env.pending.lock().take();
@@ -154,7 +177,8 @@ impl Environment {
     pub(crate) fn open_with(options: &Options, disk: Arc<dyn Disk>) -> Result<Environment, Error> {
         let env = Arc::new(open::open(options, disk)?);
         env.mend_after_panics();
-        let mut threads = Vec::new();
+        let mut starting = Starting { env: Some(Arc::clone(&env)), threads: Vec::new() };
+        let threads = &mut starting.threads;
         if options.has_background_threads {
             env.engine.log.start_flusher()?;
             env.engine.cache.start_writer();
@@ -177,6 +201,7 @@ impl Environment {
             }
             env.nudge_reclaim(); // What a crash left over.
         }
+        let threads = starting.succeeded();
         let handles = Arc::new(Handles::of(env, threads));
         Ok(Environment { inner: Arc::new(Clones::of(handles)) })
     }
@@ -278,7 +303,7 @@ impl Environment {
         let engine = &self.inner.handles.env.engine;
         engine.check()?;
         if engine.log.has_news() {
-            engine.log.flush()?;
+            engine.in_a_call(|| engine.log.flush())?;
         }
         Ok(())
     }

@@ -7,11 +7,12 @@
 //! * of compactions. Each step is a transaction, which ends as all of the dead do. The next compaction begins again.
 //! * of the keepers that work. One that is asked again goes on where its own files say.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 #[cfg(feature = "deaths")]
 use ledgerstone_page::Lsn;
-use ledgerstone_region::{Dead, Latch, Repair, SlotNo, sync};
+use ledgerstone_region::{Dead, Latch, Repair, SlotNo, as_another_thread, sync};
 #[cfg(feature = "deaths")]
 use ledgerstone_txn::OrphanInDoubt;
 use ledgerstone_txn::PANICKED;
@@ -68,9 +69,14 @@ impl Inner {
         self.engine.slots.after_panics(move || {
             let Some(env) = env.upgrade() else { return };
             env.engine.fail(PANICKED);
+            let own = Arc::clone(&env);
             // Whatever goes wrong here, all are told so who do not wait for what was held.
-            if let Ok(thread) = sync::try_spawn("mends after a panic", move || env.give_back_of_the_lost()) {
-                let _ = thread.join();
+            match sync::try_spawn("mends after a panic", move || own.give_back_of_the_lost()) {
+                Ok(thread) => drop(thread.join()),
+                Err(_) => {
+                    let mend = || as_another_thread(|| env.give_back_of_the_lost());
+                    let _ = catch_unwind(AssertUnwindSafe(mend));
+                }
             }
         });
     }

@@ -168,6 +168,11 @@ impl Environment {
         let options = TransactionOptions { isolation, read_only: true, ..TransactionOptions::default() };
         let (tables, indexes) = self.transact_with(options, tables_and_indexes)?;
         let env = self.inner();
+        env.engine.in_a_call(|| self.stat_of((tables, indexes)))
+    }
+
+    fn stat_of(&self, (tables, indexes): (Vec<String>, Vec<IndexStat>)) -> Result<Stat, Error> {
+        let env = self.inner();
         env.ask_keepers(); // What they need now.
         let (log, cache, locks) = (env.engine.log.stat(), env.engine.cache.stats(), env.engine.locks.stats());
         let versions = env.engine.versions.stat();

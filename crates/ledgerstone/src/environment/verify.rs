@@ -12,7 +12,7 @@ use ledgerstone_buffer::BufferError;
 use ledgerstone_lock::Mode;
 use ledgerstone_page::{Corrupt, PageId, PageSet, TableId, header};
 use ledgerstone_structures::{Direction, Read, Tree, TreeError, TreeReport};
-use ledgerstone_txn::{Txn, UsersCode};
+use ledgerstone_txn::{Engine, Txn, UsersCode, run_users_code};
 
 use crate::catalog::{Definition, Entry, TableInfo};
 use crate::catalog::{StructureId, unknown};
@@ -107,7 +107,7 @@ impl Environment {
     /// # Errors
     /// As [`Environment::verify`], and [`Error::Cancelled`].
     pub fn verify_with<F: Flow>(&self, mut progress: impl FnMut(VerifyProgress) -> F) -> Result<VerifyReport, Error> {
-        self.verify_by(&mut |at| progress(at).flow())
+        self.inner().engine.in_a_call(|| self.verify_by(&mut |at| progress(at).flow()))
     }
 
     fn verify_by(&self, progress: &mut dyn FnMut(VerifyProgress) -> ControlFlow<()>) -> Result<VerifyReport, Error> {
@@ -162,7 +162,8 @@ impl Environment {
         let is_to_free_locked = lock(env, &mut txn, &mut report, DEFERRED_FREES, to_free.table())?;
 
         let page_count = env.space.allocated_pages().map_or(0, |pages| pages.len()); // Damage is told further below.
-        let mut steps = Steps { done: 0, total: 2 * page_count, what: String::new(), record_count: 0, progress };
+        let (what, engine) = (String::new(), &*env.engine);
+        let mut steps = Steps { done: 0, total: 2 * page_count, what, record_count: 0, engine, progress };
         // Where damage hides which pages belong to what.
         let mut partial: Vec<String> = Vec::new();
         let mut check = |report: &mut VerifyReport, steps: &mut Steps<'_>, name: &str, tree: &Tree| {
@@ -270,7 +271,7 @@ impl Environment {
         };
         report.structure_count += 1;
         let mut unknown = None;
-        let pages = kind.pages(&env.engine, root).unwrap_or_else(|error| {
+        let pages = run_users_code(&env.engine, || kind.pages(&env.engine, root)).unwrap_or_else(|error| {
             unknown = Some(error);
             vec![root]
         });
@@ -292,7 +293,7 @@ impl Environment {
         if let Some(error) = unknown {
             return Err(Unknown { error: error.into(), is_partial: true });
         }
-        let wrong = kind.check(&env.engine, root);
+        let wrong = run_users_code(&env.engine, || kind.check(&env.engine, root));
         let wrong = wrong.map_err(|error| Unknown { error: error.into(), is_partial: false })?;
         let of = |what| Problem { place: name.to_string(), page: None, what, mend: None };
         report.problems.extend(wrong.into_iter().map(of));
@@ -472,6 +473,7 @@ struct Steps<'p> {
     what: String,
     /// Of indexes and their tables, compared.
     record_count: u64,
+    engine: &'p Engine,
     progress: &'p mut dyn FnMut(VerifyProgress) -> ControlFlow<()>,
 }
 
@@ -492,7 +494,8 @@ impl Steps<'_> {
     }
 
     fn tell(&mut self) -> ControlFlow<()> {
-        (self.progress)(VerifyProgress { done: self.done, total: self.total, what: self.what.clone() })
+        let now = VerifyProgress { done: self.done, total: self.total, what: self.what.clone() };
+        run_users_code(self.engine, || (self.progress)(now))
     }
 }
 

@@ -7,7 +7,7 @@
 //!     goes back to before it was made, the handle is refused (T4 in `catalog/own.rs`).
 
 use std::ops::Bound;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ledgerstone_buffer::Cache;
@@ -125,6 +125,7 @@ impl StructureHandle {
     /// it. Conflicts, [`Error::ReadOnly`] for a mode that writes, [`Error::Finished`], and what `f` returns.
     pub fn enter<T>(&self, mode: Mode, f: impl FnOnce(&mut Txn, &Instance) -> Result<T, Error>) -> Result<T, Error> {
         let users = self.shared.users_code();
+        let mut f = Some(f); // Dropped out here if it is not called: what it has captured may panic then.
         self.shared.run_in(|txn, own| {
             if mode.may_write() {
                 self.shared.check_writable()?;
@@ -134,11 +135,13 @@ impl StructureHandle {
             }
             txn.lock_table(self.instance.table, mode)?;
             let before = txn.savepoint();
+            let f = f.take().ok_or(Error::Busy)?; // It is there: this runs once.
             let done = catch_unwind(AssertUnwindSafe(|| users.run(|| f(txn, &self.instance))));
             let done = done.unwrap_or_else(|panic| {
+                let kept = txn.engine().keep_panic(panic);
                 // If this fails, so has the environment, and every later call says so.
                 let _ = txn.rollback_to(before);
-                resume_unwind(panic)
+                kept.go_on()
             });
             let _ = txn.release_savepoint(before); // It is gone if `f` went back to an earlier one.
             done

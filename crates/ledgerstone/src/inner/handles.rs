@@ -1,5 +1,6 @@
 //! Who keeps an environment open, and its close.
 
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -119,7 +120,12 @@ impl Handles {
         }
         let ending = Ending(&self.ended);
         *self.closing.lock() = Some(sync::ThreadMark::current());
-        let closed = self.close();
+        let closed = catch_unwind(AssertUnwindSafe(|| self.env.engine.in_a_call(|| self.close())));
+        let closed = closed.unwrap_or_else(|panic| {
+            self.let_go();
+            *self.closing.lock() = None;
+            resume_unwind(panic)
+        });
         *self.closing.lock() = None;
         if closed.is_ok() {
             self.ended.store(IN_ORDER, Release);
@@ -169,6 +175,20 @@ impl Handles {
         self.env.engine.fail(CLOSED);
         self.env.in_doubt.clear();
         self.give_lock_back().and(result)
+    }
+
+    /// A panic has ended the close, which has failed the environment. Whoever opens it next recovers, and this program
+    /// may be it.
+    #[cold]
+    fn let_go(&self) {
+        let engine = &self.env.engine;
+        engine.fail(CLOSED);
+        engine.cache.stop_readers();
+        engine.cache.stop_writer();
+        engine.log.stop_flusher();
+        engine.clear_undos();
+        self.env.in_doubt.clear();
+        let _ = self.give_lock_back();
     }
 
     /// What another thread is writing could come after what the next one to open the environment writes. So it has to

@@ -66,7 +66,7 @@ impl SortedLoader {
                     Vec::new()
                 } else {
                     let _inside = self.table.shared.users_code();
-                    indexes.entries(key, value)?
+                    self.table.shared.env.engine.in_a_call(|| indexes.entries(key, value))?
                 };
                 indexes.table().tree.check_sizes(key, value)?;
                 self.is_broken = true; // Unless all of it is done.

@@ -215,6 +215,10 @@ impl<'t> TableIn<'t> {
 
     pub(crate) fn modify(self, key: &[u8], change: impl FnOnce(&[u8]) -> Option<Vec<u8>>) -> Result<bool, Error> {
         let users = self.shared.users_code();
-        self.enter(Mode::IX, |txn| self.info.modify(txn, key, |old| users.run(|| change(old))))
+        // Dropped out here if it is not called: what it has captured is the user's, and may panic then.
+        let mut change = Some(change);
+        self.enter(Mode::IX, |txn| {
+            self.info.modify(txn, key, |old| users.run(|| change.take().and_then(|change| change(old))))
+        })
     }
 }

@@ -103,10 +103,10 @@ impl Range {
         if self.back_key.is_some() {
             // The ends may meet: the owned way compares keys.
             let shared = self.table.shared.clone();
-            let users = shared.users_code();
+            let _inside = shared.users_code();
             for record in &mut self {
                 let (key, value) = record?;
-                if !users.run(|| f(&key, &value)) {
+                if !f(&key, &value) {
                     break;
                 }
             }

@@ -88,7 +88,7 @@ impl Ticket {
     pub fn wait(&self) -> Result<(), Error> {
         let Some(engine) = self.awaited() else { return Ok(()) };
         engine.check_process()?;
-        Ok(engine.log.flush_to(self.lsn)?)
+        Ok(engine.in_a_call(|| engine.log.flush_to(self.lsn))?)
     }
 }
 

@@ -1,6 +1,9 @@
 //! What threads do.
 
-use ledgerstone::{Durability, Environment, Error, IndexDef, IndexKeys, Transaction};
+use std::sync::Arc;
+
+use ledgerstone::{BackupOptions, Durability, Environment, Error, IndexDef, IndexKeys, Ticket, Transaction};
+use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync;
 
 use crate::model::{ALL_COUNT, Change, SHARED, global_id, number, own, own_count};
@@ -37,7 +40,21 @@ pub enum Work {
     Reclaim,
     /// The process closes its environment, which others have open.
     Close,
+    /// All commits become durable, by a call of the environment's.
+    Sync,
+    /// The same, by a ticket.
+    Ticket,
+    Verify,
+    Stat,
+    Backup,
+    /// A feed of changes is begun, read and acknowledged.
+    Feed,
+    /// All that is there is looked at: names of tables, pages.
+    Look,
 }
+
+/// Calls of an environment that change nothing that others see.
+pub const CALLS: [Work; 7] = [Work::Sync, Work::Ticket, Work::Verify, Work::Stat, Work::Backup, Work::Feed, Work::Look];
 
 pub const ALL: [Work; 20] = [
     Work::Insert,
@@ -318,6 +335,47 @@ impl Process {
             }
             Work::Reclaim => self.env.reclaim().unwrap(),
             Work::Close => self.env.clone().close().unwrap(),
+            Work::Sync => {
+                drop(self.append(&table));
+                self.env.sync().unwrap();
+            }
+            Work::Ticket => self.append(&table).wait().unwrap(),
+            Work::Verify => match self.env.verify() {
+                Ok(report) => assert!(report.problems.is_empty(), "{:?}", report.problems),
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            },
+            Work::Stat => assert!(!self.env.stat().unwrap().tables.is_empty()),
+            Work::Backup => {
+                let to = Arc::new(SimDisk::new());
+                drop(self.env.backup_on(to, BackupOptions::default(), |_| ()).unwrap());
+            }
+            Work::Feed => {
+                let mut feed = self.env.named_changes("feed").unwrap();
+                let _ = self.append(&table).wait();
+                while feed.next().unwrap().is_some() {}
+                feed.acknowledge(feed.position()).unwrap();
+                drop(feed);
+                self.env.forget_changes("feed").unwrap();
+            }
+            Work::Look => {
+                self.env.table_names().unwrap();
+                assert!(self.env.damaged_pages().unwrap().is_empty());
+            }
+        }
+    }
+
+    /// Commits what changes nothing, and does not wait for it.
+    fn append(&self, table: &str) -> Ticket {
+        loop {
+            let txn = self.env.begin().unwrap();
+            let changed = txn.bytes(table).and_then(|table| {
+                table.put(key(77), record(1, 1, 50))?;
+                table.delete(key(77))
+            });
+            match changed {
+                Ok(_) => return txn.commit_with(Durability::Volatile).unwrap().ticket,
+                Err(error) => assert!(error.is_retryable(), "{error}"),
+            }
         }
     }
 }

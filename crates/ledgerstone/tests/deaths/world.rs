@@ -1,5 +1,6 @@
 //! An environment that simulated processes share.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -82,6 +83,22 @@ impl Process {
         let Process { env, model, disk, .. } = self;
         drop(env);
         check_opened(disk, &model);
+    }
+
+    /// After a close, whatever became of it: opens again, with a panic perhaps that `arm` prepares, and then once more.
+    /// Says whether there was one.
+    pub fn open_again(self, arm: impl FnOnce()) -> bool {
+        let Process { env, model, disk, .. } = self;
+        drop(env);
+        arm();
+        let opened = catch_unwind(AssertUnwindSafe(|| options().open_on(Arc::new(disk.clone()))));
+        sync::deaths::panic_at_step(0);
+        let has_panicked = opened.is_err();
+        if let Ok(env) = opened {
+            env.unwrap().close().unwrap();
+        }
+        check_opened(disk, &model);
+        has_panicked
     }
 
     /// All records are those of the model, and all structures are whole.
