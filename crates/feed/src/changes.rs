@@ -165,7 +165,7 @@ impl ChangeFeed {
         let bytes_max = env.sizes.feed_log_bytes_max;
         let pin = log.pin_newest(&label, bytes_max);
         // Readers of the log see what is durable; what was committed before now is not behind `from`.
-        log.flush()?;
+        env.engine.in_a_call(|| log.flush())?;
         // What is open now may have begun before `from`.
         let (_, oldest_open) = look(env);
         let mut cursor = ledgerstone_log::LogReader::new(log, from)?;
@@ -460,11 +460,13 @@ impl ChangeFeed {
 /// The tables at a snapshot, and its LSN. Waits for nobody: a transaction in doubt may have made or dropped some.
 fn names_now(env: &Arc<Base>) -> Result<(Names, Lsn), Error> {
     let mut names = Names::default();
-    let at = env.each_in_catalog(|name, value| {
-        names.set(name, Definition::decode(name, value).ok());
-        Ok(())
+    let at = env.engine.in_a_call(|| {
+        env.each_in_catalog(|name, value| {
+            names.set(name, Definition::decode(name, value).ok());
+            Ok(())
+        })
     })?;
     // Readers of the log see what is durable.
-    env.engine.log.flush()?;
+    env.engine.in_a_call(|| env.engine.log.flush())?;
     Ok((names, at))
 }

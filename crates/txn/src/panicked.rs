@@ -106,6 +106,24 @@ impl Engine {
         KeptPanic { panic, is_users: IS_USERS.try_with(Cell::take).unwrap_or_default() }
     }
 
+    /// Runs `f`, a call of the engine's code that calls the user's as well, such as a file that a backup goes into. After
+    /// a panic the environment fails if the thread holds something (P4), and goes on otherwise.
+    ///
+    /// # Panics
+    /// As `f`.
+    pub fn in_a_call_with_users<T>(&self, f: impl FnOnce() -> T) -> T {
+        struct Unwinds<'e>(&'e Engine);
+        impl Drop for Unwinds<'_> {
+            fn drop(&mut self) {
+                self.0.after_panic(false);
+            }
+        }
+        let unwinds = Unwinds(self);
+        let done = f();
+        std::mem::forget(unwinds);
+        done
+    }
+
     /// After a panic that leaves a call, or (`leaves_call`: false) a step that is taken back (P3).
     ///
     /// For a guard that is dropped by the panic. [`Engine::in_a_call`] does it by itself.

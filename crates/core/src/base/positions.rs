@@ -14,12 +14,15 @@ impl Base {
     /// # Errors
     /// A failure of the disk, or damage.
     pub fn set_position(&self, named: (&str, Option<KeeperId>), position: Lsn, low: Lsn) -> Result<KeeperId, Error> {
-        let _latched = self.latch(&self.checkpoint_latch[0])?;
-        let id = self.positions.set(&*self.disk, (&self.engine.log, &self.keepers), named, (position, low))?;
-        if !self.control.state().has_feeds {
-            self.control.change(|state| state.has_feeds = true)?; // Of a file that is there (N3 in `keeper/positions.rs`).
-        }
-        Ok(id)
+        self.engine.in_a_call(|| {
+            let _latched = self.latch(&self.checkpoint_latch[0])?;
+            let id = self.positions.set(&*self.disk, (&self.engine.log, &self.keepers), named, (position, low))?;
+            if !self.control.state().has_feeds {
+                // Of a file that is there (N3 in `keeper/positions.rs`).
+                self.control.change(|state| state.has_feeds = true)?;
+            }
+            Ok(id)
+        })
     }
 
     /// Forgets a named feed. False: there is none of that name.
@@ -29,7 +32,9 @@ impl Base {
     /// # Errors
     /// A failure of the disk, or damage.
     pub fn forget_position(&self, name: &str) -> Result<bool, Error> {
-        let _latched = self.latch(&self.checkpoint_latch[0])?;
-        self.positions.forget(&*self.disk, &self.keepers, name)
+        self.engine.in_a_call(|| {
+            let _latched = self.latch(&self.checkpoint_latch[0])?;
+            self.positions.forget(&*self.disk, &self.keepers, name)
+        })
     }
 }

@@ -87,8 +87,10 @@ impl Environment {
         options: BackupOptions,
         mut progress: impl FnMut(BackupProgress) -> F,
     ) -> Result<BackupInfo, Error> {
-        ledgerstone_media::backup_on(self.source(&|| self.checkpoint_alone()), &disk, options, &mut |at| {
-            progress(at).flow()
+        self.inner().engine.in_a_call_with_users(|| {
+            ledgerstone_media::backup_on(self.source(&|| self.checkpoint_alone()), &disk, options, &mut |at| {
+                progress(at).flow()
+            })
         })
     }
 
@@ -105,8 +107,10 @@ impl Environment {
         options: BackupOptions,
         mut progress: impl FnMut(BackupProgress) -> F,
     ) -> Result<u64, Error> {
-        ledgerstone_media::backup_to(self.source(&|| self.checkpoint_alone()), to, options, &mut |at| {
-            progress(at).flow()
+        self.inner().engine.in_a_call_with_users(|| {
+            ledgerstone_media::backup_to(self.source(&|| self.checkpoint_alone()), to, options, &mut |at| {
+                progress(at).flow()
+            })
         })
     }
 
