@@ -106,8 +106,8 @@ impl Engine {
         KeptPanic { panic, is_users: IS_USERS.try_with(Cell::take).unwrap_or_default() }
     }
 
-    /// Runs `f`, a call of the engine's code that calls the user's as well, such as a file that a backup goes into. After
-    /// a panic the environment fails if the thread holds something (P4), and goes on otherwise.
+    /// Runs `f`, a call of the engine's code that calls the user's as well, such as a file that a backup goes into.
+    /// After a panic the environment fails if the thread holds something (P4), and goes on otherwise.
     ///
     /// # Panics
     /// As `f`.
