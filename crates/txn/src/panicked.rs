@@ -59,11 +59,24 @@ impl KeptPanic {
 }
 
 /// Dropped only by a panic: it is forgotten where nothing has gone wrong, and costs nothing there.
-struct Unwinds<'e>(&'e Engine);
+struct Unwinds<'e> {
+    engine: &'e Engine,
+    /// See [`Engine::after_panic`].
+    leaves_call: bool,
+}
+
+impl Unwinds<'_> {
+    #[inline(always)]
+    fn unless_done<T>(self, f: impl FnOnce() -> T) -> T {
+        let done = f();
+        std::mem::forget(self);
+        done
+    }
+}
 
 impl Drop for Unwinds<'_> {
     fn drop(&mut self) {
-        self.0.after_panic(true);
+        self.engine.after_panic(self.leaves_call);
     }
 }
 
@@ -92,10 +105,7 @@ impl Engine {
     /// As `f`.
     #[inline(always)]
     pub fn in_a_call<T>(&self, f: impl FnOnce() -> T) -> T {
-        let unwinds = Unwinds(self);
-        let done = f();
-        std::mem::forget(unwinds);
-        done
+        Unwinds { engine: self, leaves_call: true }.unless_done(f)
     }
 
     /// Keeps a panic while the step that it has left is taken back (P3).
@@ -112,16 +122,7 @@ impl Engine {
     /// # Panics
     /// As `f`.
     pub fn in_a_call_with_users<T>(&self, f: impl FnOnce() -> T) -> T {
-        struct Unwinds<'e>(&'e Engine);
-        impl Drop for Unwinds<'_> {
-            fn drop(&mut self) {
-                self.0.after_panic(false);
-            }
-        }
-        let unwinds = Unwinds(self);
-        let done = f();
-        std::mem::forget(unwinds);
-        done
+        Unwinds { engine: self, leaves_call: false }.unless_done(f)
     }
 
     /// After a panic that leaves a call, or (`leaves_call`: false) a step that is taken back (P3).
