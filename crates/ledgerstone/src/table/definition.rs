@@ -275,14 +275,15 @@ impl Transaction {
 
     /// The usual case, in one go: a table that is known, and whose intention lock is free.
     fn find_known(&self, name: &str) -> Result<Option<BytesTable>, Error> {
-        let mut held = self.shared.hold()?;
-        let env = &self.shared.env;
-        let Some(info) = env.known.get(env.engine.slots.at_hand(), name) else { return Ok(None) };
-        let Some(txn) = held.state.txn.as_deref_mut() else { return Err(Error::Finished) };
-        // A refusal comes again in the unusual case, which rolls back if the lock table is full.
-        let is_locked = matches!(txn.try_lock_table(info.entry.table, Mode::IS), Ok(true));
-        let is_there = is_locked && !info.is_dropped();
-        Ok(is_there.then(|| BytesTable::new(&self.shared, info)))
+        self.shared.call(|state| {
+            let env = &self.shared.env;
+            let Some(info) = env.known.get(env.engine.slots.at_hand(), name) else { return Ok(None) };
+            let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
+            // A refusal comes again in the unusual case, which rolls back if the lock table is full.
+            let is_locked = matches!(txn.try_lock_table(info.entry.table, Mode::IS), Ok(true));
+            let is_there = is_locked && !info.is_dropped();
+            Ok(is_there.then(|| BytesTable::new(&self.shared, info)))
+        })
     }
 
     fn look_up(&self, name: &str) -> Result<Option<Arc<TableInfo>>, Error> {

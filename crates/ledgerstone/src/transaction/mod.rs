@@ -96,9 +96,10 @@ impl Transaction {
         // back. So does a call that drops it by its own closure (H1). In a thread without a slot tables may keep it
         // until they go.
         self.shared.is_doomed.store(true, Relaxed);
-        if let Ok(mut held) = self.shared.hold() {
-            drop(held.state.txn.take());
-        }
+        let _ = self.shared.call(|state| {
+            drop(state.txn.take());
+            Ok(())
+        });
     }
 }
 

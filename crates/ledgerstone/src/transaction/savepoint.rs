@@ -179,61 +179,63 @@ impl Shared {
     }
 
     fn mark(&self, is_child: bool, refuses_writes: bool) -> Result<Savepoint, Error> {
-        let mut held = self.hold()?;
-        let state = &mut *held.state;
-        let at = Savepoint(state.txn.as_mut().ok_or(Error::Finished)?.savepoint());
-        let (around, no) = (state.points.last(), state.points.len());
-        let refuses_writes = refuses_writes || around.is_some_and(|around| around.refuses_writes);
-        let outside_count = if is_child { no + 1 } else { around.map_or(0, |around| around.outside_count) };
-        state.points.push(Point { at, made: state.own.made(), outside_count, refuses_writes });
-        self.refuse_writes(refuses_writes);
-        Ok(at)
+        self.call(|state| {
+            let at = Savepoint(state.txn.as_mut().ok_or(Error::Finished)?.savepoint());
+            let (around, no) = (state.points.last(), state.points.len());
+            let refuses_writes = refuses_writes || around.is_some_and(|around| around.refuses_writes);
+            let outside_count = if is_child { no + 1 } else { around.map_or(0, |around| around.outside_count) };
+            state.points.push(Point { at, made: state.own.made(), outside_count, refuses_writes });
+            self.refuse_writes(refuses_writes);
+            Ok(at)
+        })
     }
 
     fn rollback_to(&self, savepoint: Savepoint) -> Result<(), Error> {
-        let mut held = self.hold()?;
-        let state = &mut *held.state;
-        let txn = state.txn.as_mut().ok_or(Error::Finished)?;
-        let at = own_point(&state.points, savepoint)?;
-        txn.rollback_to(savepoint.0)?;
-        state.own.go_back(state.points[at].made);
-        state.points.truncate(at + 1);
-        Ok(())
+        self.call(|state| {
+            let txn = state.txn.as_mut().ok_or(Error::Finished)?;
+            let at = own_point(&state.points, savepoint)?;
+            txn.rollback_to(savepoint.0)?;
+            state.own.go_back(state.points[at].made);
+            state.points.truncate(at + 1);
+            Ok(())
+        })
     }
 
     fn release(&self, savepoint: Savepoint) -> Result<(), Error> {
-        let mut held = self.hold()?;
-        let state = &mut *held.state;
-        let txn = state.txn.as_mut().ok_or(Error::Finished)?;
-        let at = own_point(&state.points, savepoint)?;
-        txn.release_savepoint(savepoint.0)?;
-        state.points.truncate(at);
-        state.forget_marks();
-        Ok(())
+        self.call(|state| {
+            let txn = state.txn.as_mut().ok_or(Error::Finished)?;
+            let at = own_point(&state.points, savepoint)?;
+            txn.release_savepoint(savepoint.0)?;
+            state.points.truncate(at);
+            state.forget_marks();
+            Ok(())
+        })
     }
 
     fn end_child(&self, at: Savepoint, stays: bool) -> Result<(), Error> {
         let mut held = self.hold().inspect_err(|_| self.doom())?;
-        let state = &mut *held.state;
-        let no = state.points.iter().rposition(|point| point.at == at);
-        let point = no.and_then(|no| state.points.drain(no..).next());
-        if point.is_none() && state.txn.is_some() {
-            // A child around it has ended before, in another thread. What it has taken back or kept was half of this
-            // one's, so nobody can say any more what the transaction is (P3).
-            self.is_doomed.store(true, Relaxed);
-            return Err(Error::NoSavepoint);
-        }
-        self.refuse_writes(state.points.last().is_some_and(|point| point.refuses_writes));
-        let txn = state.txn.as_mut().ok_or(Error::Finished)?;
-        if !stays && !planted::is_on(Bug::NestedAbortStays) {
-            txn.rollback_to(at.0)?;
-            txn.release_savepoint(at.0)?;
-            state.own.go_back(point.map(|point| point.made).unwrap_or_default());
-        } else {
-            txn.release_savepoint(at.0)?;
-        }
-        state.forget_marks();
-        Ok(())
+        self.env.engine.in_a_call(|| {
+            let state = &mut *held.state;
+            let no = state.points.iter().rposition(|point| point.at == at);
+            let point = no.and_then(|no| state.points.drain(no..).next());
+            if point.is_none() && state.txn.is_some() {
+                // A child around it has ended before, in another thread. What it has taken back or kept was half of
+                // this one's, so nobody can say any more what the transaction is (P3).
+                self.is_doomed.store(true, Relaxed);
+                return Err(Error::NoSavepoint);
+            }
+            self.refuse_writes(state.points.last().is_some_and(|point| point.refuses_writes));
+            let txn = state.txn.as_mut().ok_or(Error::Finished)?;
+            if !stays && !planted::is_on(Bug::NestedAbortStays) {
+                txn.rollback_to(at.0)?;
+                txn.release_savepoint(at.0)?;
+                state.own.go_back(point.map(|point| point.made).unwrap_or_default());
+            } else {
+                txn.release_savepoint(at.0)?;
+            }
+            state.forget_marks();
+            Ok(())
+        })
     }
 }
 

@@ -143,17 +143,12 @@ impl Shared {
 pub(crate) struct Held<'s> {
     pub state: TimedGuard<'s, State>,
     shared: &'s Shared,
-    was_panicking: bool,
 }
 
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        let engine = &self.shared.env.engine;
-        if std::thread::panicking() && !self.was_panicking {
-            engine.after_panic(true);
-        }
-        engine.in_a_call(|| {
+        self.shared.env.engine.in_a_call(|| {
             let state = &mut *self.state;
             let has_ended = match &mut state.txn {
                 Some(txn) => {
@@ -186,7 +181,15 @@ impl Held<'_> {
 const LOOK_NS: u64 = 20_000_000;
 
 impl Shared {
-    /// Waits for calls of other threads; refuses a call from inside a call (H1).
+    /// Runs `f`, a call of the engine's code, with the state. Waits for calls of other threads; refuses a call from
+    /// inside a call (H1).
+    #[inline(always)]
+    pub(crate) fn call<T>(&self, f: impl FnOnce(&mut State) -> Result<T, Error>) -> Result<T, Error> {
+        let mut held = self.hold()?;
+        self.env.engine.in_a_call(|| f(&mut held.state))
+    }
+
+    /// The same for what cannot panic half done.
     #[inline(always)]
     pub(crate) fn hold(&self) -> Result<Held<'_>, Error> {
         if let Some(thread) = self.env.engine.slots.at_hand()
@@ -200,7 +203,7 @@ impl Shared {
     #[inline(always)]
     fn held_by<'s>(&'s self, thread: SlotNo, state: TimedGuard<'s, State>) -> Held<'s> {
         self.holder.store(u32::from(thread.0) + 1, Relaxed);
-        let mut held = Held { state, shared: self, was_panicking: std::thread::panicking() };
+        let mut held = Held { state, shared: self };
         if self.is_doomed.load(Relaxed) {
             held.end();
         }
@@ -210,11 +213,7 @@ impl Shared {
     /// The thread that has the state now, or is the next to have it, rolls the transaction back.
     pub(super) fn doom(&self) {
         self.is_doomed.store(true, Relaxed);
-        drop(self.state.try_lock().map(|state| self.held_in_passing(state)));
-    }
-
-    fn held_in_passing<'s>(&'s self, state: TimedGuard<'s, State>) -> Held<'s> {
-        Held { state, shared: self, was_panicking: std::thread::panicking() }
+        drop(self.state.try_lock().map(|state| Held { state, shared: self }));
     }
 
     #[cold]
@@ -318,15 +317,15 @@ impl Shared {
         if self.env.is_closed() {
             return Err(Error::Failed { why: self.env.engine.why_failed() });
         }
-        let mut held = self.hold()?;
-        self.is_untouched.store(false, Relaxed);
-        let state = &mut *held.state;
-        let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
-        let result = f(txn, &mut state.own);
-        if self.is_doomed.load(Relaxed) {
-            return Err(Error::Finished); // Rolled back when `held` goes.
-        }
-        result.map_err(|error| self.refused(state, error))
+        self.call(|state| {
+            self.is_untouched.store(false, Relaxed);
+            let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
+            let result = f(txn, &mut state.own);
+            if self.is_doomed.load(Relaxed) {
+                return Err(Error::Finished); // Rolled back when the state is given back.
+            }
+            result.map_err(|error| self.refused(state, error))
+        })
     }
 
     /// A call failed with `error`, and what it was to do is done in another way: its caller does not hear of it.

@@ -194,6 +194,30 @@ fn a_panic_of_the_engine_in_a_structure_hangs_nobody() {
     assert!(failed > 10, "{failed} failures");
 }
 
+/// A destructor calls the library while its thread unwinds, and catches what comes out of the engine there.
+#[test]
+fn a_panic_of_the_engine_is_not_hidden_by_one_that_unwinds() {
+    struct Catches<'e>(&'e Environment, u64, &'e Cell<bool>);
+    impl Drop for Catches<'_> {
+        fn drop(&mut self) {
+            self.2.set(engine_panics(self.0, self.1));
+        }
+    }
+    for at in [4, 8, 20, 40] {
+        let ran = Scheduler::run_within(at, 3_000_000, || {
+            let env = environment(&Arc::default());
+            let has_panicked = Cell::new(false);
+            let unwound = catch_unwind(AssertUnwindSafe(|| {
+                let _catches = Catches(&env, at, &has_panicked);
+                on_purpose();
+            }));
+            assert!(unwound.is_err() && has_panicked.get());
+            assert!(env.is_failed(), "nobody has heard of it");
+        });
+        ran.unwrap_or_else(|stuck| panic!("a panic at step {at}: {stuck}"));
+    }
+}
+
 /// A panic of one environment's engine leaves through a closure that another one has called.
 #[test]
 fn a_panic_of_one_environments_engine_is_the_users_code_for_another_one() {
