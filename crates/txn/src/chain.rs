@@ -149,7 +149,7 @@ impl Chain {
     pub fn keep_claim(&mut self, engine: &Engine) {
         self.asked = 0;
         if self.claim.as_ref().is_some_and(|claim| claim.left() > self.kept_bytes(engine)) {
-            self.release_claim(engine);
+            engine.in_a_call(|| self.release_claim(engine)); // The library calls it when its own call is over.
         }
     }
 

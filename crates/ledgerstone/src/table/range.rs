@@ -147,13 +147,16 @@ impl Range {
         let tree = tree_of(&self.table, self.index);
         let scan = scan.get_or_insert_with(|| sight.scan(tree, self.start.clone(), self.end.clone(), direction));
         let (table, shared) = (&self.table, &self.table.shared);
+        let (mut key, mut value) = (Vec::new(), Vec::new());
         let read = shared.run_in(|txn, own| {
             own.check(txn, table.info())?;
             shared.check_sight(sight)?;
-            Ok(scan.next(txn)?.map(|(k, v)| (k.to_vec(), v.to_vec())))
+            let Some(record) = scan.next(txn)? else { return Ok(false) };
+            (key, value) = (record.0.to_vec(), record.1.to_vec());
+            Ok(true)
         });
         match read {
-            Ok(Some((key, value))) => {
+            Ok(true) => {
                 let met = match direction {
                     Direction::Forward => self.back_key.as_ref().is_some_and(|back| key >= *back),
                     Direction::Backward => self.front_key.as_ref().is_some_and(|front| key <= *front),
@@ -169,7 +172,7 @@ impl Range {
                 }
                 Some(Ok((key, value)))
             }
-            Ok(None) => {
+            Ok(false) => {
                 self.finish();
                 None
             }

@@ -148,19 +148,17 @@ pub(crate) struct Held<'s> {
 impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.shared.env.engine.in_a_call(|| {
-            let state = &mut *self.state;
-            let has_ended = match &mut state.txn {
-                Some(txn) => {
-                    txn.keep_claim(); // H2.
-                    false
-                }
-                None => !state.views.is_empty(),
-            };
-            if self.shared.is_doomed.load(Relaxed) || has_ended {
-                self.end();
+        let state = &mut *self.state;
+        let has_ended = match &mut state.txn {
+            Some(txn) => {
+                txn.keep_claim(); // H2.
+                false
             }
-        });
+            None => !state.views.is_empty(),
+        };
+        if self.shared.is_doomed.load(Relaxed) || has_ended {
+            self.end();
+        }
         self.shared.holder.store(0, Relaxed);
     }
 }
@@ -169,11 +167,11 @@ impl Held<'_> {
     /// The transaction has ended, or is doomed, and so it is rolled back.
     #[cold]
     fn end(&mut self) {
-        self.state.txn = None;
-        if self.state.views.is_empty() {
-            return;
-        }
-        self.state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
+        let state = &mut *self.state;
+        self.shared.env.engine.in_a_call(|| {
+            state.txn = None;
+            state.views.drain(..).filter_map(|view| view.upgrade()).for_each(|view| *view.lock() = None);
+        });
     }
 }
 
@@ -320,11 +318,15 @@ impl Shared {
         self.call(|state| {
             self.is_untouched.store(false, Relaxed);
             let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
-            let result = f(txn, &mut state.own);
+            let mut result = f(txn, &mut state.own);
             if self.is_doomed.load(Relaxed) {
                 return Err(Error::Finished); // Rolled back when the state is given back.
             }
-            result.map_err(|error| self.refused(state, error))
+            // In place: a copy of what was stored just now waits for the stores.
+            if let Err(error) = &mut result {
+                *error = self.refused(state, std::mem::replace(error, Error::Finished));
+            }
+            result
         })
     }
 

@@ -46,7 +46,7 @@ impl LastKey {
         {
             rest.copy_from_slice(&page.u64(record.key_at()).to_le_bytes());
         } else {
-            self.take_long(node, record);
+            self.take_long(prefix_len, clamped(page, record.key_at(), record.key_len));
         }
     }
 
@@ -58,10 +58,9 @@ impl LastKey {
     }
 
     #[inline(never)]
-    fn take_long(&mut self, node: &Node<&[u8]>, record: &RecordAt) {
-        let prefix_len = node.prefix_len();
+    fn take_long(&mut self, prefix_len: usize, rest: &[u8]) {
         self.bytes.truncate(prefix_len);
-        self.bytes.extend_from_slice(clamped(node.bytes(), record.key_at(), record.key_len));
+        self.bytes.extend_from_slice(rest);
         self.len = self.bytes.len();
         self.bytes.resize(self.len.max(prefix_len + WORD), 0);
     }

@@ -310,7 +310,9 @@ impl Scan {
     /// Gives the records of the copy up to one that needs more than a look. None is given where a record has to be
     /// locked (C1), where some are not what the copy says (C7), or where the bound is near. False: `f` has ended the
     /// scan.
-    #[inline]
+    ///
+    /// Not inlined: the loop wants the registers to itself.
+    #[inline(never)]
     fn each_in_leaf(&mut self, txn: &Txn, f: &mut impl FnMut(&[u8], &[u8]) -> bool) -> bool {
         let is_usual = self.place == Place::InLeaf
             && self.direction == Direction::Forward
@@ -325,16 +327,16 @@ impl Scan {
         let node = Node::new(&*self.page);
         let count = node.count();
         let next = node.link();
-        while self.slot < count {
+        for slot in self.slot..count {
             self.fetch.step(&self.tree, next);
-            let record = node.record(self.slot);
+            let record = node.record(slot);
             if record.is_ghost() || record.is_blob() {
                 return true;
             }
             self.key.take(&node, &record);
             self.has_key = true;
-            self.slot += 1;
-            if !f(self.key.get(), clamped(&self.page, record.value_at(), record.value_len())) {
+            self.slot = slot + 1;
+            if !f(self.key.get(), clamped(node.bytes(), record.value_at(), record.value_len())) {
                 return false;
             }
         }
