@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ledgerstone_region::sync;
 use ledgerstone_testkit::deaths::*;
 
-use crate::work::{ALL, Work};
+use crate::work::{ALL, LARGE_BYTES, Work};
 use crate::world::Process;
 
 /// A thread that makes the file longer when all is over.
@@ -57,7 +57,7 @@ pub fn run(plan: Plan) -> Came {
         root.repair().into_iter().for_each(lived);
         let own = root.view(); // What is known of the catalog there is new.
         if plan.work == Work::Compact {
-            own.work(GROWER, Work::Growth); // Behind an end that was cut.
+            own.grow(GROWER, 2, LARGE_BYTES); // Behind an end that was cut.
         }
         own.check_all();
         drop(own); // With the room in the log that it keeps.

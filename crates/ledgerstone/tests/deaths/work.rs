@@ -212,18 +212,40 @@ impl Process {
             }
             Ok(End::Commit)
         });
+        if work == Work::Growth {
+            self.fill(thread);
+        }
         if matches!(work, Work::Reclaim | Work::Compact | Work::Cut) {
             let bytes = if work == Work::Cut { GROWTH_BYTES } else { 30_000 };
-            self.transact(thread, |writer| {
-                writer.put(&table, &key(90), &record(1, 90, bytes))?;
-                Ok(End::Commit)
-            });
+            self.grow(thread, 90, bytes);
             self.transact(thread, |writer| {
                 writer.delete(&table, &key(90))?;
                 (0..40).try_for_each(|no| writer.delete(&table, &key(no)))?;
                 Ok(End::Commit)
             });
         }
+    }
+
+    /// Leaves only a few free pages in the file, so that it grows soon: it has grown just now, and what came with that
+    /// is used up but for these.
+    fn fill(&self, thread: u32) {
+        let page_count = || self.env.stat().unwrap().page_count;
+        let before = page_count();
+        for no in 100.. {
+            self.grow(thread, no, 4 * 4000);
+            if page_count() > before {
+                let free = page_count() - before - 4;
+                return self.grow(thread, 99, (free - FREE_PAGES) as usize * 4000);
+            }
+        }
+    }
+
+    /// Writes a value of so many bytes.
+    pub fn grow(&self, thread: u32, no: u32, bytes: usize) {
+        self.transact(thread, |writer| {
+            writer.put(&own(thread), &key(no), &record(5, 5, bytes))?;
+            Ok(End::Commit)
+        });
     }
 
     /// A worker's life.
@@ -306,10 +328,7 @@ impl Process {
                 writer.put(&table, &key(3), &record(6, 6, 9_000))?;
                 Ok(End::Commit)
             }),
-            Work::Growth => self.transact(thread, |writer| {
-                writer.put(&table, &key(2), &record(5, 5, GROWTH_BYTES))?;
-                Ok(End::Commit)
-            }),
+            Work::Growth => self.grow(thread, 2, GROWTH_BYTES),
             Work::Savepoint => self.transact(thread, |writer| {
                 writer.put(&table, &key(1), &record(1, 1, 100))?;
                 let (before, count) = (writer.txn.savepoint()?, writer.changes.len());
@@ -380,8 +399,14 @@ impl Process {
     }
 }
 
-/// More than the file has room for.
-const GROWTH_BYTES: usize = 600_000;
+/// About so many pages are left free in a file that is to grow.
+const FREE_PAGES: u64 = 10;
+
+/// More than such a file has room for.
+const GROWTH_BYTES: usize = 80_000;
+
+/// More than any file here has room for.
+pub const LARGE_BYTES: usize = 600_000;
 
 /// A table that is dropped.
 fn old(thread: u32) -> String {

@@ -189,6 +189,20 @@ impl Process {
             (0..count).try_for_each(|no| writer.put(&key(victim, no), &[7; 200]))?;
             Ok(End::Commit)
         });
+        if work == Work::Growth {
+            // Only a few pages are left free.
+            for no in 100.. {
+                let free = own.space.page_count() - own.space.page_count_min().unwrap();
+                let bytes = usize::try_from(free.saturating_sub(10).div_ceil(2) * 4000).unwrap();
+                if bytes == 0 {
+                    break;
+                }
+                own.transact(|writer| {
+                    writer.put(&key(victim, no), &vec![4; bytes])?;
+                    Ok(End::Commit)
+                });
+            }
+        }
         if work == Work::Reclaim {
             own.transact(|writer| {
                 writer.put(&key(victim, 90), &[3; 30_000])?;
@@ -252,7 +266,7 @@ impl Process {
             Work::WriteBack => drop(self.engine().cache.write_back_all().unwrap()),
             Work::Checkpoint => drop(ledgerstone_recovery::checkpoint(self.engine(), &self.control, false).unwrap()),
             Work::Growth => self.transact(|writer| {
-                writer.put(&key(me, 2), &[5; 700_000])?;
+                writer.put(&key(me, 2), &[5; 80_000])?;
                 Ok(End::Commit)
             }),
             Work::Nested => self.transact(|writer| {
