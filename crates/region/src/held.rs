@@ -68,6 +68,19 @@ impl HeldShared<'_> {
             None => latch.unlatch_exclusive_unchanged(),
         }
     }
+
+    /// The same for a guard that a panic may drop, after a repair has counted its thread `me` as dead: then the latch
+    /// is left as it is. The name is that of the latch.
+    #[cfg(not(loom))]
+    pub fn unlatch_unless_lost(self, latch: &Latch, name: u64, me: SlotNo) {
+        let is_held = match self.0 {
+            Some(word) => word.load(Acquire) == name << 1 | HOLDS, // Else a repair has forgotten it (H4).
+            None => latch.owner() == Some(me),
+        };
+        if is_held {
+            self.unlatch(latch);
+        }
+    }
 }
 
 /// Says by a word that its thread takes a latch of that name (H1).

@@ -319,6 +319,14 @@ impl Latch {
         self.release_exclusive(word >> VERSION_SHIFT << VERSION_SHIFT);
     }
 
+    /// Gives the exclusive latch back, for a guard that a panic may drop: not if a repair, which counts its thread `me`
+    /// as dead, has taken the latch over.
+    pub fn unlatch_exclusive_unless_lost(&self, me: SlotNo) {
+        if self.owner() == Some(me) {
+            self.unlatch_exclusive();
+        }
+    }
+
     /// Gives a shared latch back.
     #[inline]
     pub fn unlatch_shared(&self) {

@@ -11,6 +11,8 @@
 //! S4. What a dead thread held alone goes to whoever repairs, with a mark in the latch's line. It is given back when
 //!     the nested top actions of the dead are taken back, and the structure is whole again (O3 in `orphans.rs`). What
 //!     it held shared is counted anew: its name is among those of the dead's slots (`held.rs` of `region`).
+//! S5. A guard of a thread that has panicked is dropped when others may have mended after it (P2 in `panicked.rs`). It
+//!     gives back only what its thread still has.
 
 use ledgerstone_region::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
 use std::marker::PhantomData;
@@ -159,6 +161,11 @@ impl<'e> StructureLatch<'e> {
         &self.engine.structure_latches.0[usize::from(self.no)].latch
     }
 
+    /// Its name among those that a thread holds shared.
+    fn name(&self) -> u64 {
+        NAMED | u64::from(self.no)
+    }
+
     fn take(self, is_exclusive: bool) -> Result<StructureGuard<'e>, TxnError> {
         let engine = self.engine;
         let thread = engine.thread()?;
@@ -175,8 +182,8 @@ impl<'e> StructureLatch<'e> {
             let taken: Result<Mode<'e>, LatchTimeout> = match is_exclusive {
                 true => latch.exclusive_within(thread, LOOK_NS).map(|()| Mode::Exclusive),
                 false => {
-                    let name = NAMED | u64::from(guard.latch.no);
-                    engine.slots.held(thread).shared_within(latch, name, thread, LOOK_NS).map(Mode::Shared)
+                    let held = engine.slots.held(thread);
+                    held.shared_within(latch, guard.latch.name(), thread, LOOK_NS).map(Mode::Shared)
                 }
             };
             if let Ok(mode) = taken {
@@ -222,8 +229,8 @@ impl Drop for StructureGuard<'_> {
         }
         match self.mode {
             Mode::Waiting => {}
-            Mode::Shared(held) => held.unlatch(self.latch.word()),
-            Mode::Exclusive => self.latch.word().unlatch_exclusive(),
+            Mode::Shared(held) => held.unlatch_unless_lost(self.latch.word(), self.latch.name(), self.thread), // S5
+            Mode::Exclusive => self.latch.word().unlatch_exclusive_unless_lost(self.thread),
         }
         self.latch.engine.slots.slot(self.thread).set_long_latch(None); // S2
     }

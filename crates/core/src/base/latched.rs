@@ -1,6 +1,6 @@
 //! Latches of the facade: held for long, across waits for the disk, and given back however their holder's work ends.
 
-use ledgerstone_region::{Latch, LatchTimeout, sync};
+use ledgerstone_region::{Latch, LatchTimeout, SlotNo, sync};
 use ledgerstone_txn::Patience;
 
 use super::Base;
@@ -11,11 +11,11 @@ const LOOK_NS: u64 = 20_000_000;
 
 /// A latch that is held until this goes.
 #[must_use = "the latch is given back when this is dropped"]
-pub struct Latched<'l>(&'l Latch);
+pub struct Latched<'l>(&'l Latch, SlotNo);
 
 impl Drop for Latched<'_> {
     fn drop(&mut self) {
-        self.0.unlatch_exclusive();
+        self.0.unlatch_exclusive_unless_lost(self.1); // By a panic, others have mended before.
     }
 }
 
@@ -33,7 +33,7 @@ impl Base {
                 return Err(Error::Busy);
             }
             match latch.exclusive_within(thread, LOOK_NS) {
-                Ok(()) => return Ok(Latched(latch)),
+                Ok(()) => return Ok(Latched(latch, thread)),
                 Err(LatchTimeout { owner: Some(owner), .. }) if patience.is_over(&self.engine, owner) => {
                     return Err(Error::Busy);
                 }
@@ -48,6 +48,6 @@ impl Base {
     /// Too many threads.
     pub fn try_latch<'l>(&self, latch: &'l Latch) -> Result<Option<Latched<'l>>, Error> {
         let thread = self.engine.thread()?;
-        Ok(latch.try_exclusive(thread).then(|| Latched(latch)))
+        Ok(latch.try_exclusive(thread).then(|| Latched(latch, thread)))
     }
 }
