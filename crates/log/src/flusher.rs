@@ -60,7 +60,7 @@ impl Log {
         }
         if self.flusher_began.load(SeqCst) == HAS_NO_SLOT {
             self.stop_flusher();
-            return Err(RegionError::NoThreadSlot { count: self.slots.count() }.into());
+            return Err(RegionError::NoThreadSlot { count: self.slots.max_threads() }.into());
         }
         Ok(())
     }

@@ -21,10 +21,14 @@
 //! T5. A slot whose thread has panicked in the middle of something counts as one of the dead until that is mended. The
 //!     thread waits for it, and goes on with its slot. Who has the region says how it is mended
 //!     ([`SlotTable::after_panics`]).
+//! T6. There is one slot more than threads may have at once, the last. It is for who mends after a panic when no other
+//!     is free. Several that mend at once use it one after the other. While one waits for it, it holds nothing, and
+//!     nobody waits for it: each mends for all who have panicked before.
 //!
 //! Which processes live is asked of `sync`.
 
-/// How many slots a table can have. A latch has 14 bits for the number, and the largest number is not used.
+/// How many slots a table can have, the last one (T6) included. A latch has 14 bits for the number, and the largest
+/// number is not used.
 pub const SLOTS_MAX: u32 = (1 << 14) - 1;
 
 /// Number of a thread slot, below [`SLOTS_MAX`].
@@ -62,6 +66,9 @@ mod table {
             zeroes: [AtomicU64; 5],
         } size 64
     }
+
+    /// How often a thread that mends looks whether the last slot is free.
+    const LOOK_NS: u64 = 1_000_000;
 
     const FREE: u32 = 0;
     const TAKEN: u32 = 1;
@@ -168,13 +175,14 @@ mod table {
         /// A table for `max_threads` threads at once.
         ///
         /// # Errors
-        /// There is no room in the region, or the number is 0 or above [`SLOTS_MAX`].
+        /// There is no room in the region, or the number is 0, or not below [`SLOTS_MAX`].
         pub fn create(region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
-            if max_threads == 0 || max_threads > SLOTS_MAX {
-                return Err(RegionError::BadSlotCount { asked: max_threads, max: SLOTS_MAX });
+            if max_threads == 0 || max_threads >= SLOTS_MAX {
+                return Err(RegionError::BadSlotCount { asked: max_threads, max: SLOTS_MAX - 1 });
             }
-            let slots = region.handle_slice(region.alloc::<ThreadSlot>(u64::from(max_threads), 64)?)?;
-            let held = region.handle_slice(region.alloc::<HeldLine>(u64::from(max_threads), 64)?)?;
+            let count = u64::from(max_threads) + 1; // T6
+            let slots = region.handle_slice(region.alloc::<ThreadSlot>(count, 64)?)?;
+            let held = region.handle_slice(region.alloc::<HeldLine>(count, 64)?)?;
             let latch = region.alloc::<Latch>(1, 64)?;
             let repair = region.handle(latch.offset())?;
             let fork = ForkMark::new()?;
@@ -231,26 +239,52 @@ mod table {
         }
 
         fn claim(&self) -> Result<SlotNo, RegionError> {
-            let process = sync::deaths::process() + 1;
-            for (no, slot) in self.slots.iter().enumerate() {
-                // Ours for good from this exchange on (T3), whether or not we get to take it.
-                let is_of_us = match slot.process.load(Acquire) {
-                    0 => slot.process.compare_exchange(0, process, AcqRel, Acquire).unwrap_or_else(|other| other) == 0,
-                    other => other == process,
-                };
-                // Acquire: pairs with the Release in `give_back`, so that we see the slot clean.
-                let is_ours = is_of_us
-                    && slot.state.load(Relaxed) == FREE
-                    && slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
-                if is_ours {
-                    let no = SlotNo(no as u16);
-                    let claim = Claim { table_id: self.id, no, slots: self.slots.downgrade() };
-                    // A thread that already runs its destructors keeps the slot until the region goes.
-                    let _ = CLAIMS.try_with(|claims| claims.borrow_mut().add(claim));
-                    return Ok(no);
-                }
+            let count = self.max_threads();
+            (0..count).find_map(|no| self.claim_slot(SlotNo(no as u16))).ok_or(RegionError::NoThreadSlot { count })
+        }
+
+        fn claim_slot(&self, no: SlotNo) -> Option<SlotNo> {
+            let (slot, process) = (self.slot(no), sync::deaths::process() + 1);
+            // Ours for good from this exchange on (T3), whether or not we get to take it.
+            let is_of_us = match slot.process.load(Acquire) {
+                0 => slot.process.compare_exchange(0, process, AcqRel, Acquire).unwrap_or_else(|other| other) == 0,
+                other => other == process,
+            };
+            // Acquire: pairs with the Release in `give_back`, so that we see the slot clean.
+            let is_ours = is_of_us
+                && slot.state.load(Relaxed) == FREE
+                && slot.state.compare_exchange(FREE, TAKEN, Acquire, Relaxed).is_ok();
+            if !is_ours {
+                return None;
             }
-            Err(RegionError::NoThreadSlot { count: self.slots.len() as u32 })
+            let claim = Claim { table_id: self.id, no, slots: self.slots.downgrade() };
+            // A thread that already runs its destructors keeps the slot until the region goes.
+            let _ = CLAIMS.try_with(|claims| claims.borrow_mut().add(claim));
+            Some(no)
+        }
+
+        /// A slot for the calling thread, which mends after a panic and ends then: the last one if no other is free
+        /// (T6). Waits while another such thread has that.
+        ///
+        /// # Errors
+        /// [`RegionError::NoThreadSlot`]: another process has it, or it was lost as its thread mended.
+        /// [`RegionError::Forked`].
+        pub fn current_to_mend(&self) -> Result<SlotNo, RegionError> {
+            let last = SlotNo(self.max_threads() as u16);
+            loop {
+                let full = match self.try_current() {
+                    Err(full @ RegionError::NoThreadSlot { .. }) => full,
+                    done => return done,
+                };
+                if self.claim_slot(last).is_some() {
+                    return Ok(last);
+                }
+                let slot = self.slot(last);
+                if slot.process() != Some(sync::deaths::process()) || slot.state.load(Acquire) >= LOST {
+                    return Err(full);
+                }
+                sync::sleep_ns(LOOK_NS);
+            }
         }
 
         /// The table as a thread of another simulated process finds it, in its view of the region.
@@ -296,6 +330,15 @@ mod table {
         /// The calling thread's work begins, which ends when this is dropped.
         pub fn guard_thread(&self) -> ThreadGuard<'_> {
             ThreadGuard(self)
+        }
+
+        /// Runs `f`, a piece of the engine's code that may run outside of all calls, such as a destructor's. If it
+        /// panics, others do not wait for what the thread held (T5).
+        pub fn guarded<T>(&self, f: impl FnOnce() -> T) -> T {
+            let guard = self.guard_thread();
+            let done = f();
+            std::mem::forget(guard); // The thread may unwind from something else.
+            done
         }
 
         /// Whether a slot is of the calling thread's process (T3). False if the thread has no slot.
@@ -345,7 +388,12 @@ mod table {
             &self.held[usize::from(no.0)]
         }
 
-        /// How many slots there are.
+        /// How many threads may have a slot at once.
+        pub fn max_threads(&self) -> u32 {
+            self.count() - 1
+        }
+
+        /// How many slots there are, the last one (T6) included.
         pub fn count(&self) -> u32 {
             self.slots.len() as u32
         }

@@ -47,10 +47,43 @@ fn too_many_threads_are_refused() {
     let refused = std::thread::spawn(move || in_thread.try_current()).join().unwrap();
     assert_eq!(refused, Err(RegionError::NoThreadSlot { count: 1 }));
     let region = Region::anonymous(2 << 20).unwrap();
-    for count in [0, 16384] {
+    for count in [0, 16383] {
         assert!(matches!(SlotTable::create(&region, count), Err(RegionError::BadSlotCount { .. })));
     }
-    assert!(SlotTable::create(&region, 16383).is_ok());
+    assert!(SlotTable::create(&region, 16382).is_ok());
+}
+
+#[test]
+fn whoever_mends_after_a_panic_has_a_slot_when_all_are_taken() {
+    for seed in 0..20 {
+        Scheduler::run(seed, || {
+            let slots = table(2);
+            slots.current();
+            let first = slots.clone();
+            let stays = sync::spawn("stays", move || {
+                first.current();
+                sync::sleep_ns(100_000_000);
+            });
+            sync::sleep_ns(1_000_000);
+            let mends = || {
+                let slots = slots.clone();
+                sync::spawn("mends", move || {
+                    assert!(slots.try_current().is_err());
+                    let no = slots.current_to_mend().unwrap();
+                    sync::sleep_ns(5_000_000);
+                    assert_eq!(slots.current(), no);
+                    no
+                })
+            };
+            let menders = [mends(), mends(), mends()];
+            assert!(menders.into_iter().all(|thread| thread.join().unwrap() == SlotNo(2)));
+            stays.join().unwrap();
+            let free = slots.clone();
+            let mends = sync::spawn("mends", move || free.current_to_mend().unwrap());
+            assert_eq!(mends.join().unwrap(), SlotNo(1), "the last one is for need");
+        })
+        .unwrap();
+    }
 }
 
 #[test]

@@ -82,7 +82,8 @@ impl Inner {
     }
 
     fn give_back_of_the_lost(&self) {
-        if self.repair().is_ok() {
+        // T6 in `slot.rs` of `region`.
+        if self.engine.slots.current_to_mend().is_ok() && self.repair().is_ok() {
             let _ = self.finish_cut(); // It fails, as all does, and gives the latches back.
         }
     }
