@@ -71,14 +71,14 @@ impl Keepers {
     /// A new one. All log that is there is kept for it until it has said what it needs (K1), as far as it is worth that
     /// much to it.
     pub fn add(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>) -> KeeperId {
-        let pin = log.pin_newest(&keeper.name(), keeper.log_bytes_max());
+        let pin = log.pin_newest(&name_of(&*keeper), bytes_max_of(&*keeper));
         self.insert(keeper, Some(pin), true, (Lsn(0), None))
     }
 
     /// The same for one that says at once what it needs. If a part of that is gone, the rest is kept: it may be put
     /// back.
     pub fn add_at(&self, log: &Arc<Log>, keeper: Arc<dyn LogKeeper>, from: Lsn) -> KeeperId {
-        let pin = log.pin_rest(&keeper.name(), from, keeper.log_bytes_max());
+        let pin = log.pin_rest(&name_of(&*keeper), from, bytes_max_of(&*keeper));
         let lacks = lacks(log, from);
         self.insert(keeper, Some(pin), false, (from, lacks))
     }
@@ -124,12 +124,14 @@ impl Keepers {
             match unless_it_panics(|| keeper.needs_log_from()) {
                 Ok(Some(from)) => self.needs(log, id, &*keeper, (from, asked)),
                 Ok(None) => self.needs_nothing(id, asked),
-                Err(what) => {
-                    if let Some(kept) = self.all.lock().find(id) {
-                        kept.does_not_know = Some(what);
-                    }
-                }
+                Err(what) => self.does_not_know(id, what),
             }
+        }
+    }
+
+    fn does_not_know(&self, id: KeeperId, what: String) {
+        if let Some(kept) = self.all.lock().find(id) {
+            kept.does_not_know = Some(what);
         }
     }
 
@@ -153,7 +155,10 @@ impl Keepers {
     fn needs(&self, log: &Arc<Log>, id: KeeperId, keeper: &dyn LogKeeper, (from, was_asked): (Lsn, u64)) {
         let lacks_pin = |kept: &Kept| kept.is_new || kept.pin.is_none();
         let is_late = |kept: &Kept| from < kept.said && kept.said_at >= was_asked;
-        let bytes_max = keeper.log_bytes_max();
+        let bytes_max = match unless_it_panics(|| Ok(keeper.log_bytes_max())) {
+            Ok(bytes_max) => bytes_max,
+            Err(what) => return self.does_not_know(id, what),
+        };
         let mut new = None;
         loop {
             let mut all = self.all.lock();
@@ -164,7 +169,7 @@ impl Keepers {
             };
             if lacks_pin(kept) && new.is_none() {
                 drop(all);
-                new = Some(pin_from(log, &keeper.name(), from, bytes_max));
+                new = Some(pin_from(log, &name_of(keeper), from, bytes_max));
                 continue; // With the pin: an earlier answer may let go of what was kept, until this one is noted.
             }
             // Below the first LSN it names what was there when it named that first.
@@ -238,7 +243,7 @@ impl Keepers {
             what.map(|what| (Arc::clone(&kept.keeper), what.clone()))
         };
         let all: Vec<_> = self.all.lock().kept.iter().filter_map(in_trouble).collect();
-        all.into_iter().map(|(keeper, what)| KeeperTrouble { name: keeper.name(), what }).collect()
+        all.into_iter().map(|(keeper, what)| KeeperTrouble { name: name_of(&*keeper), what }).collect()
     }
 }
 
@@ -260,6 +265,16 @@ fn lacks(log: &Log, from: Lsn) -> Option<String> {
     let oldest = log.oldest_lsn();
     (from >= FIRST_LSN && from < oldest)
         .then(|| format!("it needs the log from LSN {from}, which begins at {oldest} now"))
+}
+
+/// What it is called. One that panics when it is asked has no name (K2).
+fn name_of(keeper: &dyn LogKeeper) -> String {
+    unless_it_panics(|| Ok(keeper.name())).unwrap_or_else(|_| "a keeper whose name panics".into())
+}
+
+/// The most that is kept for it until it is asked. If it panics, there is no bound: nothing goes behind its back (K1).
+fn bytes_max_of(keeper: &dyn LogKeeper) -> u64 {
+    unless_it_panics(|| Ok(keeper.log_bytes_max())).unwrap_or(u64::MAX)
 }
 
 /// K2.

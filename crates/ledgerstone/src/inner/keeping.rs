@@ -49,7 +49,9 @@ impl Inner {
     /// The same for one of them. A panic of its is its own matter: it is called again.
     pub(crate) fn work_for(&self, no: usize) {
         if let Ok(Some(_latched)) = self.try_latch(&self.workers.latch[no]) {
-            let _ = catch_unwind(AssertUnwindSafe(|| self.workers.all[no].work()));
+            // But what it has called of ours may have panicked (P4 in `panicked.rs` of `txn`).
+            let work = || self.engine.in_a_call_with_users(|| self.workers.all[no].work());
+            let _ = catch_unwind(AssertUnwindSafe(work));
         }
     }
 }
