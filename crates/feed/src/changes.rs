@@ -96,7 +96,7 @@ pub struct ChangeFeed {
 /// [`Error::NotAPosition`] if no record begins at `from`, or it is damaged. [`Error::LogGone`],
 /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], or a failure of the disk.
 pub fn changes(env: &Arc<Base>, from: Lsn) -> Result<ChangeFeed, Error> {
-    ChangeFeed::open(env, from, None, None)
+    env.engine.in_a_call(|| ChangeFeed::open(env, from, None, None))
 }
 
 /// The feed of this name: `Environment::named_changes` of the library.
@@ -110,6 +110,10 @@ pub fn named_changes(env: &Arc<Base>, name: &str) -> Result<ChangeFeed, Error> {
     if name.is_empty() || name.len() > 255 {
         return Err(Error::BadTableName { name: name.to_string() });
     }
+    env.engine.in_a_call(|| named_or_new(env, name))
+}
+
+fn named_or_new(env: &Arc<Base>, name: &str) -> Result<ChangeFeed, Error> {
     loop {
         let place = env.positions.place(name);
         let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low, _)| (position, Some(low)));
@@ -165,7 +169,7 @@ impl ChangeFeed {
         let bytes_max = env.sizes.feed_log_bytes_max;
         let pin = log.pin_newest(&label, bytes_max);
         // Readers of the log see what is durable; what was committed before now is not behind `from`.
-        env.engine.in_a_call(|| log.flush())?;
+        log.flush()?;
         // What is open now may have begun before `from`.
         let (_, oldest_open) = look(env);
         let mut cursor = ledgerstone_log::LogReader::new(log, from)?;
@@ -221,6 +225,11 @@ impl ChangeFeed {
     #[allow(clippy::should_implement_trait)] // Not an iterator: it fails, and can go on after its end.
     pub fn next(&mut self) -> Result<Option<CommittedChanges>, Error> {
         self.env.engine.check_process()?;
+        let env = Arc::clone(&self.env);
+        env.engine.in_a_call(|| self.next_now())
+    }
+
+    fn next_now(&mut self) -> Result<Option<CommittedChanges>, Error> {
         loop {
             if let Some(part) = self.next_part()? {
                 return Ok(Some(part));
@@ -273,7 +282,7 @@ impl ChangeFeed {
                 return Ok(Some(changes));
             }
             let left = until.map(|until| until.saturating_sub(sync::now_ns()));
-            if !self.cursor.wait(left)? {
+            if !self.env.engine.in_a_call(|| self.cursor.wait(left))? {
                 return Ok(None);
             }
         }
@@ -299,6 +308,11 @@ impl ChangeFeed {
     /// or a failure of the disk.
     pub fn acknowledge(&mut self, position: Lsn) -> Result<(), Error> {
         self.env.engine.check_process()?;
+        let env = Arc::clone(&self.env);
+        env.engine.in_a_call(|| self.acknowledge_now(position))
+    }
+
+    fn acknowledge_now(&mut self, position: Lsn) -> Result<(), Error> {
         let is_covered = self.acknowledged.is_some_and(|(covered, _)| position <= covered);
         let is_shown = || Ok::<_, Error>(position == self.position || self.cursor.is_boundary(position)?);
         if !is_covered && (position > self.position || !is_shown()?) {
@@ -460,13 +474,10 @@ impl ChangeFeed {
 /// The tables at a snapshot, and its LSN. Waits for nobody: a transaction in doubt may have made or dropped some.
 fn names_now(env: &Arc<Base>) -> Result<(Names, Lsn), Error> {
     let mut names = Names::default();
-    let at = env.engine.in_a_call(|| {
-        env.each_in_catalog(|name, value| {
-            names.set(name, Definition::decode(name, value).ok());
-            Ok(())
-        })
+    let at = env.each_in_catalog(|name, value| {
+        names.set(name, Definition::decode(name, value).ok());
+        Ok(())
     })?;
-    // Readers of the log see what is durable.
-    env.engine.in_a_call(|| env.engine.log.flush())?;
+    env.engine.log.flush()?; // Readers of the log see what is durable.
     Ok((names, at))
 }

@@ -54,7 +54,7 @@ pub struct LogReader {
 /// [`Error::LogGone`], or a failure of the disk.
 pub fn log_reader(env: &Base, from: Lsn) -> Result<LogReader, Error> {
     env.engine.check_process()?;
-    let cursor = ledgerstone_log::LogReader::new(&env.engine.log, from)?;
+    let cursor = env.engine.in_a_call(|| ledgerstone_log::LogReader::new(&env.engine.log, from))?;
     Ok(LogReader::new(cursor, Operations::Of(Arc::clone(&env.engine))))
 }
 
@@ -80,7 +80,7 @@ impl LogReader {
     pub fn next(&mut self) -> Result<Option<LogRecord>, Error> {
         self.operations.check_process()?;
         while !self.filter.ends_before(self.cursor.position()) {
-            let Some(record) = self.cursor.next()? else { break };
+            let Some(record) = self.operations.in_a_call(|| self.cursor.next())? else { break };
             let record = LogRecord::new(record, self.operations.clone());
             if self.filter.passes(&record, &mut self.roots) {
                 return Ok(Some(record));
@@ -98,7 +98,7 @@ impl LogReader {
     pub fn prev(&mut self) -> Result<Option<LogRecord>, Error> {
         self.operations.check_process()?;
         while !self.filter.begins_at_or_behind(self.cursor.position()) {
-            let Some(record) = self.cursor.prev()? else { break };
+            let Some(record) = self.operations.in_a_call(|| self.cursor.prev())? else { break };
             let record = LogRecord::new(record, self.operations.clone());
             if self.filter.passes(&record, &mut self.roots) {
                 return Ok(Some(record));
@@ -121,7 +121,9 @@ impl LogReader {
                 return Ok(Some(record));
             }
             let left = until.map(|until| until.saturating_sub(sync::now_ns()));
-            if self.filter.ends_before(self.cursor.position()) || !self.cursor.wait(left)? {
+            if self.filter.ends_before(self.cursor.position())
+                || !self.operations.in_a_call(|| self.cursor.wait(left))?
+            {
                 return Ok(None);
             }
         }
@@ -136,7 +138,7 @@ impl LogReader {
     /// [`Error::Failed`] when the environment has failed or was closed.
     pub fn wait(&mut self, timeout: Option<Duration>) -> Result<bool, Error> {
         self.operations.check_process()?;
-        Ok(self.cursor.wait(timeout.map(sync::nanoseconds))?)
+        Ok(self.operations.in_a_call(|| self.cursor.wait(timeout.map(sync::nanoseconds)))?)
     }
 
     /// The position of the reader. A later reader that begins here goes on without a gap.
@@ -153,7 +155,7 @@ impl LogReader {
     /// As there.
     pub fn seek(&mut self, to: Lsn) -> Result<(), Error> {
         self.operations.check_process()?;
-        Ok(self.cursor.seek(to)?)
+        Ok(self.operations.in_a_call(|| self.cursor.seek(to))?)
     }
 
     /// Where the log ends now.
@@ -170,7 +172,7 @@ impl LogReader {
     /// A failure of the disk.
     pub fn oldest(&self) -> Result<Lsn, Error> {
         self.operations.check_process()?;
-        Ok(self.cursor.oldest()?)
+        Ok(self.operations.in_a_call(|| self.cursor.oldest())?)
     }
 }
 

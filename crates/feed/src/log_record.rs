@@ -30,6 +30,14 @@ impl Operations {
         }
     }
 
+    /// Runs `f`, a call of the engine's code, if there is an engine.
+    pub(crate) fn in_a_call<T>(&self, f: impl FnOnce() -> T) -> T {
+        match self {
+            Operations::Of(engine) => engine.in_a_call(f),
+            Operations::Own(_) => f(),
+        }
+    }
+
     fn registry(&self) -> &Registry {
         match self {
             Operations::Of(engine) => &engine.ops,

@@ -72,6 +72,10 @@ impl Log {
     /// # Errors
     /// [`LogError::Recycled`]. [`LogError::Invalid`]: a segment is missing, or has lost bytes. A failure of the disk.
     pub fn read_bytes(&self, from: Lsn, to: &mut [u8]) -> Result<usize, LogError> {
+        self.slots.guarded(|| self.read_bytes_now(from, to)) // A keeper calls it in any thread.
+    }
+
+    fn read_bytes_now(&self, from: Lsn, to: &mut [u8]) -> Result<usize, LogError> {
         let block = from.0 & !(BLOCK_BYTES - 1);
         let skip = (from.0 - block) as usize;
         let durable = self.durable_lsn().0.saturating_sub(from.0);

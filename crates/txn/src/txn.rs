@@ -445,11 +445,13 @@ impl Txn {
     /// All snapshot slots are taken.
     pub fn set_snapshot(&mut self, thread: SlotNo) -> Result<(), TxnError> {
         let engine = &*self.engine;
-        let opened = engine.versions.open(&engine.table, thread, self.chain.xid, Horizon::Marks)?;
-        if let Some(before) = self.view.replace(opened) {
-            engine.versions.close(before);
-        }
-        Ok(())
+        engine.in_a_call(|| {
+            let opened = engine.versions.open(&engine.table, thread, self.chain.xid, Horizon::Marks)?;
+            if let Some(before) = self.view.replace(opened) {
+                engine.versions.close(before);
+            }
+            Ok(())
+        })
     }
 
     /// Closes its snapshot, if it has one.

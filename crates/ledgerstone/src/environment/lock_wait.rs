@@ -34,6 +34,6 @@ impl Environment {
             let mode = edge.mode.to_string();
             LockWait { waiter: edge.xid, waits_for: edge.waits_for, mode, table, what, is_held_up: edge.is_held_up }
         };
-        env.engine.locks.waits().into_iter().map(wait).collect()
+        env.engine.in_a_call(|| env.engine.locks.waits().into_iter().map(wait).collect())
     }
 }

@@ -64,7 +64,8 @@ impl Transaction {
         let prepared = txn.prepare(global_id);
         if txn.is_prepared() {
             let (xid, lsn) = (txn.xid(), txn.last_lsn());
-            let waiting = Waiting { lsn, first: txn.first_lsn(), lock_count: lock_count(&txn), txn: *txn };
+            let lock_count = env.engine.in_a_call(|| lock_count(&txn));
+            let waiting = Waiting { lsn, first: txn.first_lsn(), lock_count, txn: *txn };
             env.in_doubt.put(global_id, Box::new(waiting));
             prepared?;
             return Ok(Prepared { env, global_id: global_id.to_vec(), xid, lsn });

@@ -116,7 +116,7 @@ impl Future for Ticket {
         if engine.is_failed() {
             return Poll::Ready(Err(Error::Failed { why: engine.why_failed() }));
         }
-        engine.log.request_flush(*lsn);
+        engine.in_a_call(|| engine.log.request_flush(*lsn));
         Poll::Pending
     }
 }

@@ -73,7 +73,7 @@ impl Drop for View {
         if let Some(opened) = self.opened.take()
             && !self.store.threads.is_inherited()
         {
-            self.store.close(opened);
+            self.store.threads.guarded(|| self.store.close(opened));
         }
     }
 }
