@@ -152,8 +152,8 @@ impl<'t> TableIn<'t> {
         let users = self.shared.users_code();
         self.enter(Mode::IX, |txn| {
             let old = self.tree().get(txn, key, self.for_update())?;
-            let old = old.map(|old| users.run(|| read(old))).transpose()?;
-            self.info.put(txn, key, value)?;
+            let mut old = old.map(|old| users.run(|| read(old))).transpose()?;
+            self.info.put(txn, key, value).inspect_err(|_| users.run(|| drop(old.take())))?;
             Ok(old)
         })
     }
@@ -171,9 +171,9 @@ impl<'t> TableIn<'t> {
         let users = self.shared.users_code();
         self.enter(Mode::IX, |txn| {
             let Some(value) = self.tree().get(txn, key, self.for_update())? else { return Ok(None) };
-            let value = users.run(|| read(value))?;
-            self.info.delete(txn, key)?;
-            Ok(Some(value))
+            let mut value = Some(users.run(|| read(value))?);
+            self.info.delete(txn, key).inspect_err(|_| users.run(|| drop(value.take())))?;
+            Ok(value)
         })
     }
 
@@ -190,9 +190,9 @@ impl<'t> TableIn<'t> {
                 let mut scan = self.tree().scan(Bound::Unbounded, Bound::Unbounded, end).for_change();
                 let Some((key, value)) = scan.next(txn)? else { return Ok(None) };
                 let (key, value) = (key.to_vec(), value.to_vec());
-                let record = users.run(|| read(&key, value))?;
-                self.info.delete(txn, &key)?;
-                Ok(Some(record))
+                let mut record = Some(users.run(|| read(&key, value))?);
+                self.info.delete(txn, &key).inspect_err(|_| users.run(|| drop(record.take())))?;
+                Ok(record)
             });
         }
         let table = self.owned();

@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use ledgerstone_lock::{LockName, Mode, OwnerNo};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_region::{Common, Mutex, Share, SlotNo, TimedGuard, TimedMutex};
-use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall};
+use ledgerstone_txn::{Patience, Txn, UsersCode, View, WaitForCall, run_users_code};
 
 use super::TransactionOptions;
 use super::savepoint::Point;
@@ -218,7 +218,7 @@ impl Shared {
     #[inline(never)]
     fn hold_later(&self) -> Result<Held<'_>, Error> {
         let thread = self.env.engine.thread()?;
-        let state = self.hold_waiting(thread)?;
+        let state = self.env.engine.in_a_call(|| self.hold_waiting(thread))?;
         Ok(self.held_by(thread, state))
     }
 
@@ -320,7 +320,7 @@ impl Shared {
             let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
             let mut result = f(txn, &mut state.own);
             if self.is_doomed.load(Relaxed) {
-                return Err(Error::Finished); // Rolled back when the state is given back.
+                return self.doomed(result);
             }
             // In place: a copy of what was stored just now waits for the stores.
             if let Err(error) = &mut result {
@@ -328,6 +328,13 @@ impl Shared {
             }
             result
         })
+    }
+
+    /// The transaction is rolled back when the state is given back. What the call has made is the user's, perhaps.
+    #[cold]
+    fn doomed<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+        run_users_code(&self.env.engine, || drop(result));
+        Err(Error::Finished)
     }
 
     /// A call failed with `error`, and what it was to do is done in another way: its caller does not hear of it.
