@@ -9,6 +9,7 @@ mod close;
 mod cut;
 mod model;
 mod panics;
+mod panics_of_engine;
 mod panics_of_users;
 mod run;
 mod work;

@@ -2,7 +2,7 @@
 //! never hides the second.
 
 #[path = "../common/number.rs"]
-mod number;
+pub(crate) mod number;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;
@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use ledgerstone::extend::{Mode, TxnError};
-use ledgerstone::{Environment, IndexDef, IndexKeys};
+use ledgerstone::typed::{AsValue, DecodeError, EncodeError, TypeName, Value};
+use ledgerstone::{Environment, Error, IndexDef, IndexKeys, LogKeeper, Lsn, Options, TableDef};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync::Scheduler;
 use ledgerstone_region::sync::deaths::panic_at_step;
@@ -23,7 +24,11 @@ fn on_purpose() -> ! {
 }
 
 /// An environment whose extractor panics at the call of this number from now on; 0: at none.
-fn environment(panics: &Arc<AtomicU64>) -> Environment {
+pub(crate) fn environment(panics: &Arc<AtomicU64>) -> Environment {
+    options(panics).open_on(Arc::new(SimDisk::new())).map(prepared).unwrap()
+}
+
+pub(crate) fn options(panics: &Arc<AtomicU64>) -> Options {
     let panics = Arc::clone(panics);
     let extract = move |_: &[u8], value: &[u8], emit: &mut dyn FnMut(&[u8])| {
         if panics.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) == Ok(1) {
@@ -32,15 +37,16 @@ fn environment(panics: &Arc<AtomicU64>) -> Environment {
         emit(value);
         Ok(())
     };
-    let env = Environment::options()
+    Environment::options()
         .cache_bytes(128 * 4096)
         .page_count_max(1 << 12)
         .log_segment_bytes(256 << 10)
         .log_buffer_bytes(128 << 10)
         .index_extractor("whole", extract)
         .structure(Arc::new(Number(Arc::new(|| ()))))
-        .open_on(Arc::new(SimDisk::new()))
-        .unwrap();
+}
+
+fn prepared(env: Environment) -> Environment {
     env.transact(|txn| {
         let t = txn.create_table("t")?;
         (0..4_u8).try_for_each(|n| t.put([n], [n; 20]))?;
@@ -268,4 +274,196 @@ fn a_panic_as_a_step_is_taken_back_after_one_of_the_users_fails_the_environment(
         failed += u32::from(ran.unwrap_or_else(|stuck| panic!("a panic at step {at}: {stuck}")));
     }
     assert!(failed > 10, "{failed} panics of the engine's");
+}
+
+/// What a keeper is asked that panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Nothing,
+    Name,
+    BytesMax,
+    NeedsFrom,
+    Goes,
+    Work,
+}
+
+struct PanicsAsked(Arc<AtomicU64>);
+
+impl PanicsAsked {
+    fn asked(&self, what: Asked) {
+        if self.0.load(SeqCst) == what as u64 {
+            on_purpose();
+        }
+    }
+}
+
+impl LogKeeper for PanicsAsked {
+    fn name(&self) -> String {
+        self.asked(Asked::Name);
+        "panics".into()
+    }
+    fn needs_log_from(&self) -> Result<Option<Lsn>, Error> {
+        self.asked(Asked::NeedsFrom);
+        Ok(Some(Lsn(0)))
+    }
+    fn log_bytes_max(&self) -> u64 {
+        self.asked(Asked::BytesMax);
+        1 << 20
+    }
+    fn log_goes(&self, _: &[ledgerstone::GoingSegment]) -> Result<(), Error> {
+        self.asked(Asked::Goes);
+        Ok(())
+    }
+    fn work(&self) {
+        self.asked(Asked::Work);
+    }
+}
+
+/// K2: it costs log, and neither the environment nor the call that asks.
+#[test]
+fn a_keeper_that_panics_is_in_trouble_and_all_go_on() {
+    for asked in [Asked::Name, Asked::BytesMax, Asked::NeedsFrom, Asked::Goes, Asked::Work] {
+        for panics_at_open in [false, true] {
+            let ran = Scheduler::run_within(1, 3_000_000, || {
+                let panics = Arc::new(AtomicU64::new(if panics_at_open { asked } else { Asked::Nothing } as u64));
+                let own = Arc::clone(&panics);
+                let keeper = move |_| Ok(Arc::new(PanicsAsked(Arc::clone(&own))) as Arc<dyn LogKeeper>);
+                let options = options(&Arc::default()).log_keeper(keeper);
+                let env = options.open_on(Arc::new(SimDisk::new())).map(prepared).unwrap();
+                panics.store(asked as u64, SeqCst);
+                env.checkpoint().unwrap();
+                let stat = env.stat().unwrap();
+                let is_told = [Asked::BytesMax, Asked::NeedsFrom].contains(&asked);
+                assert_eq!(stat.keeper_troubles.len(), usize::from(is_told), "{:?}", stat.keeper_troubles);
+                assert!(!env.is_failed());
+                panics.store(Asked::Nothing as u64, SeqCst);
+                env.checkpoint().unwrap();
+                assert_eq!(env.stat().unwrap().keeper_troubles, []);
+                assert!(engine_panics(&env, 8) && env.is_failed(), "it has hidden a panic of the engine's");
+            });
+            ran.unwrap_or_else(|stuck| panic!("{asked:?}: {stuck}"));
+        }
+    }
+}
+
+thread_local! {
+    /// Values panic as they are dropped.
+    static IS_ARMED: Cell<bool> = const { Cell::new(false) };
+}
+
+/// A value whose destructor panics, when it is armed.
+#[derive(Debug)]
+struct Bomb(u8);
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        if IS_ARMED.get() && !std::thread::panicking() {
+            on_purpose();
+        }
+    }
+}
+
+impl AsValue<Bomb> for Bomb {
+    fn encode(&self, out: &mut Vec<u8>) -> Result<(), EncodeError> {
+        out.push(self.0);
+        Ok(())
+    }
+}
+
+impl Value for Bomb {
+    const TYPE: TypeName = TypeName::Named("test.bomb");
+
+    fn decode(bytes: &[u8]) -> Result<Bomb, DecodeError> {
+        if bytes == [255] {
+            on_purpose();
+        }
+        Ok(Bomb(bytes[0]))
+    }
+}
+
+const BOMBS: TableDef<u8, Bomb> = TableDef::new("bombs");
+
+type Drops = fn(&Environment, ledgerstone::Transaction);
+
+/// Values of the user's that nobody gets.
+const DROPS: [(&str, Drops); 6] = [
+    ("the old value of an insert that an index refuses", |_, txn| {
+        let bombs = txn.open(BOMBS).unwrap();
+        let value = std::mem::ManuallyDrop::new(Bomb(2));
+        IS_ARMED.set(true);
+        let _ = bombs.insert(&1, &*value);
+    }),
+    ("a value of a structure whose transaction has gone", |_, txn| {
+        let number = txn.structure("number", NUMBER).unwrap();
+        let mut txn = Some(txn);
+        let _ = number.enter(Mode::X, |_, _| {
+            drop(txn.take());
+            let bomb = Bomb(1);
+            IS_ARMED.set(true);
+            Ok(bomb)
+        });
+    }),
+    ("an error of a structure whose transaction has gone", |_, txn| {
+        let number = txn.structure("number", NUMBER).unwrap();
+        let mut txn = Some(txn);
+        let _ = number.enter(Mode::X, |_, _| {
+            drop(txn.take());
+            let bomb = Boom(Bomb(1));
+            IS_ARMED.set(true);
+            Err::<(), _>(Error::user(bomb))
+        });
+    }),
+    ("a value that a change gets", |_, txn| {
+        let bombs = txn.open(BOMBS).unwrap();
+        IS_ARMED.set(true);
+        let _ = bombs.modify(&1, |_| None);
+    }),
+    ("a value that cannot be decoded, as it is removed", |_, txn| {
+        let _ = txn.open(BOMBS).unwrap().remove(&3);
+    }),
+    ("a value that cannot be decoded, as it is popped", |_, txn| {
+        let _ = txn.open(BOMBS).unwrap().pop_last();
+    }),
+];
+
+#[derive(Debug)]
+struct Boom(#[allow(dead_code)] Bomb);
+
+impl std::fmt::Display for Boom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("boom")
+    }
+}
+
+impl std::error::Error for Boom {}
+
+#[test]
+fn a_value_that_panics_as_it_is_decoded_or_dropped_fails_nothing() {
+    let mut wrong = Vec::new();
+    for (name, drops) in DROPS {
+        let ran = Scheduler::run_within(1, 3_000_000, || {
+            let env = environment(&Arc::default());
+            env.transact(|txn| {
+                let bombs = txn.open(BOMBS)?;
+                (1..3).try_for_each(|n| bombs.put(&n, &Bomb(n)))?;
+                txn.create_index("bombs", &IndexDef::new("i", IndexKeys::Extractor("whole".into())).unique())?;
+                txn.open(BOMBS)?.put(&3, &Bomb(255)) // The handle from before the index is not good any more.
+            })
+            .unwrap();
+            let txn = env.begin().unwrap();
+            let has_panicked = catch_unwind(AssertUnwindSafe(|| drops(&env, txn))).is_err();
+            IS_ARMED.set(false);
+            assert!(has_panicked, "{name} has not panicked");
+            if env.is_failed() {
+                return Some("it has failed the environment");
+            }
+            (engine_panics(&env, 8) && !env.is_failed()).then_some("it has hidden a panic of the engine's")
+        });
+        match ran {
+            Ok(None) => {}
+            Ok(Some(what)) => wrong.push(format!("{name}: {what}")),
+            Err(stuck) => wrong.push(format!("{name}: {stuck}")),
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

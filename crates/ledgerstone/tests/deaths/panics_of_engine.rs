@@ -1,0 +1,185 @@
+//! A panic of the engine's own code, in places that have something of their own to be given back or told.
+
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+
+use ledgerstone::extend::{Engine, Mode, RECORD_OVERHEAD_BYTES};
+use ledgerstone::{Environment, Isolation, Lsn, TransactionOptions};
+use ledgerstone_disk::SimDisk;
+use ledgerstone_region::sync::deaths::panic_at_step;
+use ledgerstone_region::sync::{self, Scheduler};
+
+use crate::panics_of_users::number::{NUMBER, OP_ADD};
+use crate::panics_of_users::{environment, options};
+
+fn dropped_unharmed<T>(made: T) {
+    panic_at_step(0);
+    drop(made);
+}
+
+/// A call, after what is not to panic.
+type Call = fn(&Environment) -> Box<dyn FnOnce() + '_>;
+
+const CALLS: [(&str, Call); 11] = [
+    ("table_names", |env| Box::new(|| drop(env.table_names()))),
+    ("lock_waits", |env| Box::new(|| drop(env.lock_waits()))),
+    ("snapshot", |env| Box::new(|| dropped_unharmed(env.snapshot()))),
+    ("the end of a range with a view of its own", |env| {
+        let isolation = Some(Isolation::ReadCommitted);
+        let txn = env.begin_with(TransactionOptions { isolation, ..TransactionOptions::default() }).unwrap();
+        let range = txn.bytes("t").unwrap().range(..).unwrap();
+        Box::new(move || {
+            drop(range);
+            panic_at_step(0);
+            drop(txn);
+        })
+    }),
+    ("changes", |env| Box::new(|| dropped_unharmed(env.changes(Lsn(0))))),
+    ("named_changes", |env| Box::new(|| dropped_unharmed(env.named_changes("f")))),
+    ("forget_changes", |env| {
+        drop(env.named_changes("f").unwrap());
+        Box::new(|| drop(env.forget_changes("f")))
+    }),
+    ("the next changes", |env| {
+        let mut changes = env.changes(Lsn(0)).unwrap();
+        Box::new(move || while let Ok(Some(_)) = changes.next() {})
+    }),
+    ("an acknowledgement", |env| {
+        let mut changes = env.named_changes("f").unwrap();
+        env.transact(|txn| txn.bytes("plain")?.put(b"k", b"w")).unwrap();
+        env.sync().unwrap();
+        while changes.next().unwrap().is_some() {}
+        Box::new(move || drop(changes.acknowledge(changes.position())))
+    }),
+    ("log_reader", |env| {
+        Box::new(|| {
+            let mut reader = env.log_reader(Lsn(0)).unwrap();
+            while let Ok(Some(_)) = reader.next() {}
+            while let Ok(Some(_)) = reader.prev() {}
+        })
+    }),
+    ("stat", |env| Box::new(|| drop(env.stat()))),
+];
+
+#[test]
+fn a_panic_of_the_engine_in_any_call_is_told() {
+    let mut wrong = Vec::new();
+    for (name, call) in CALLS {
+        let run = |at| {
+            let ran = Scheduler::run_within(1, 3_000_000, || {
+                let env = environment(&Arc::default());
+                let call = call(&env);
+                panic_at_step(at);
+                let has_panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
+                let steps = u64::MAX - panic_at_step(0);
+                (has_panicked, env.is_failed(), steps)
+            });
+            ran.unwrap_or_else(|stuck| panic!("{name}, a panic at step {at}: {stuck}"))
+        };
+        let (has_panicked, _, steps) = run(u64::MAX);
+        assert!(!has_panicked, "{name}");
+        let steps = if steps == u64::MAX { 60 } else { steps }; // It has disarmed the panic itself.
+        let untold: Vec<u64> = (1..=steps.min(150)).filter(|at| matches!(run(*at), (true, false, _))).collect();
+        println!("{name}: {steps} steps");
+        if !untold.is_empty() {
+            wrong.push(format!("{name}: nobody has heard of a panic at {untold:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// The latch is given back by whoever mends, and not once more by the guard as it goes.
+#[test]
+fn a_panic_in_a_top_action_gives_back_a_structures_latch_once() {
+    let mut failed = 0;
+    for (at, is_exclusive) in (1..40).flat_map(|at| [(at, false), (at, true)]) {
+        let ran = Scheduler::run_within(at, 3_000_000, || {
+            let env = environment(&Arc::default());
+            let txn = env.begin().unwrap();
+            let number = txn.structure("number", NUMBER).unwrap();
+            let engine: RefCell<Option<Arc<Engine>>> = RefCell::new(None);
+            let panicked = catch_unwind(AssertUnwindSafe(|| {
+                number.enter(Mode::X, |txn, of| {
+                    *engine.borrow_mut() = Some(Arc::clone(of.engine()));
+                    let _latch = if is_exclusive { of.latch().exclusive()? } else { of.latch().shared()? };
+                    panic_at_step(at);
+                    txn.nested_top(|txn| {
+                        txn.claim(64 + RECORD_OVERHEAD_BYTES)?;
+                        let mut page = of.cache().exclusive(of.root())?;
+                        txn.update(&mut page, OP_ADD, &[1])
+                    })?;
+                    panic_at_step(0);
+                    Ok(())
+                })
+            }));
+            panic_at_step(0);
+            drop((number, txn));
+            let engine = engine.into_inner().expect("it was there");
+            if panicked.is_err() && env.is_failed() && !is_exclusive {
+                assert!(engine.are_structure_latches_free(), "given back twice, or not at all");
+            }
+            let has_failed = env.is_failed();
+            drop(engine);
+            let _ = env.close();
+            has_failed
+        });
+        failed += u32::from(ran.unwrap_or_else(|stuck| panic!("a panic at step {at}: {stuck}")));
+    }
+    assert!(failed > 20, "{failed} failures");
+}
+
+/// Whoever mends has a slot of its own, though threads of the program's have all others.
+#[test]
+fn a_panic_is_mended_when_no_thread_slot_is_free() {
+    let mut failed = 0;
+    for (at, are_two) in (1..60).step_by(2).flat_map(|at| [(at, false), (at, true)]) {
+        let ran = Scheduler::run_within(at, 3_000_000, || {
+            let env = options(&Arc::default()).thread_count_max(4).open_on(Arc::new(SimDisk::new())).unwrap();
+            env.transact(|txn| txn.create_table("plain").map(drop)).unwrap();
+            let (phase, taken) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+            let wait_for = |phase: &AtomicU32, which| {
+                while phase.load(SeqCst) < which {
+                    sync::sleep_ns(10_000);
+                }
+            };
+            let crowd: Vec<_> = (0..40)
+                .map(|_| {
+                    let (env, phase, taken) = (env.clone(), Arc::clone(&phase), Arc::clone(&taken));
+                    sync::spawn("stays", move || {
+                        let has_slot = env.begin().is_ok();
+                        let is_first = has_slot && taken.fetch_add(1, SeqCst) == 0;
+                        wait_for(&phase, 1);
+                        let has_panicked = is_first && are_two && put_panics(&env, b"b", at);
+                        drop(env);
+                        wait_for(&phase, 2);
+                        has_panicked
+                    })
+                })
+                .collect();
+            sync::sleep_ns(100_000_000);
+            assert!((1..40).contains(&taken.load(SeqCst)), "{taken:?} threads have a slot");
+            let begun_ns = sync::now_ns();
+            phase.store(1, SeqCst);
+            let has_panicked = put_panics(&env, b"a", at);
+            let _ = env.transact(|txn| txn.bytes("plain")?.put(b"a", b"c"));
+            assert!(sync::now_ns() - begun_ns < 2_000_000_000, "somebody has waited");
+            phase.store(2, SeqCst);
+            let others = crowd.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
+            let have_panicked = others.filter(|has_panicked| *has_panicked).count() > 0 || has_panicked;
+            assert_eq!(env.is_failed(), have_panicked);
+            drop(env);
+            have_panicked
+        });
+        failed += u32::from(ran.unwrap_or_else(|stuck| panic!("a panic at step {at}: {stuck}")));
+    }
+    assert!(failed > 20, "{failed} failures");
+}
+
+fn put_panics(env: &Environment, key: &[u8], at: u64) -> bool {
+    panic_at_step(at);
+    let put = catch_unwind(AssertUnwindSafe(|| env.transact(|txn| txn.bytes("plain")?.put(key, &[7; 500]))));
+    panic_at_step(0);
+    put.is_err()
+}
