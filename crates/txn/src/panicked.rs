@@ -11,6 +11,10 @@
 //!     and the environment fails, if the thread holds what no guard has given back as it unwound.
 //! P4. A panic of the user's code after which the thread holds something came out of the engine, which that code had
 //!     called, as a structure does. It fails the environment, too.
+//! P5. What the user gets from a call, and does not get after all, is dropped as the user's code: its destructor may
+//!     panic. So is what a call has decoded for the user.
+//! P6. Code of the engine that runs in no call, such as the destructor of a snapshot, is guarded by the thread's slot
+//!     (`SlotTable::guarded`).
 
 use std::any::Any;
 use std::cell::Cell;
