@@ -254,7 +254,7 @@ impl Engine {
     pub fn thread(&self) -> Result<SlotNo, TxnError> {
         self.slots.try_current().map_err(|error| match error {
             RegionError::Forked => TxnError::Forked,
-            _ => TxnError::TooManyThreads { slots: self.slots.count() },
+            _ => TxnError::TooManyThreads { slots: self.slots.max_threads() },
         })
     }
 

@@ -101,7 +101,7 @@ impl Engine {
             }
             also(dead)
         };
-        let lost = |_| TxnError::TooManyThreads { slots: self.slots.count() };
+        let lost = |_| TxnError::TooManyThreads { slots: self.slots.max_threads() };
         self.slots.repair(mend).map_err(lost)
     }
 
