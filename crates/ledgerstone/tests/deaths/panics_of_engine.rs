@@ -141,7 +141,7 @@ fn a_panic_is_mended_when_no_thread_slot_is_free() {
             let (phase, taken) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
             let wait_for = |phase: &AtomicU32, which| {
                 while phase.load(SeqCst) < which {
-                    sync::sleep_ns(10_000);
+                    sync::sleep_ns(100_000);
                 }
             };
             let crowd: Vec<_> = (0..40)
@@ -158,7 +158,7 @@ fn a_panic_is_mended_when_no_thread_slot_is_free() {
                     })
                 })
                 .collect();
-            sync::sleep_ns(100_000_000);
+            sync::sleep_ns(5_000_000);
             assert!((1..40).contains(&taken.load(SeqCst)), "{taken:?} threads have a slot");
             let begun_ns = sync::now_ns();
             phase.store(1, SeqCst);
