@@ -15,7 +15,7 @@ pub struct Latched<'l>(&'l Latch, SlotNo);
 
 impl Drop for Latched<'_> {
     fn drop(&mut self) {
-        self.0.unlatch_exclusive_unless_lost(self.1); // By a panic, others have mended before.
+        self.0.unlatch_exclusive_unless_lost(self.1); // After a panic, others may have mended.
     }
 }
 
