@@ -20,11 +20,7 @@ const LONG_NS: u64 = 60_000_000;
 /// How many steps a compaction takes, and whether a checkpoint waited after its process had died.
 fn die(step: u64) -> (u64, bool) {
     let ran = Scheduler::run_within(step, 10_000_000, || {
-        let root = Process::create();
-        let own = root.view();
-        own.prepare_for_all([VICTIM].into_iter());
-        own.prepare_for(VICTIM, Work::Cut);
-        drop(own);
+        let root = Process::create_for(VICTIM, Work::Cut);
         kill_at_step(VICTIM, step);
         let compacts = root.start(VICTIM, "compacts", |own| drop(own.env.compact().unwrap()));
         died(compacts);
@@ -45,12 +41,7 @@ fn die(step: u64) -> (u64, bool) {
         });
         root.env.checkpoint().unwrap(); // The latch has the name of whoever has repaired, which waits as well.
         [ending, checkpoint].into_iter().for_each(lived);
-        let own = root.view(); // What is known of the catalog there is new.
-        own.check_all();
-        drop(own);
-        root.env.end_background();
-        root.env.assert_nothing_left();
-        root.env.clone().close().unwrap();
+        root.end();
         (steps, has_waited)
     });
     ran.unwrap_or_else(|stuck| panic!("step {step}: {stuck}"))

@@ -6,6 +6,8 @@
 #![cfg(feature = "deaths")]
 
 mod close;
+#[path = "../common/mod.rs"]
+mod common;
 mod cut;
 mod model;
 mod panics;

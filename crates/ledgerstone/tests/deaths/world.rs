@@ -11,7 +11,9 @@ use ledgerstone_region::{
     sync::{self, JoinHandle},
 };
 
-use crate::model::{Model, read};
+use crate::common::read;
+use crate::model::Model;
+use crate::work::Work;
 
 /// What one process has of it.
 pub struct Process {
@@ -46,6 +48,15 @@ impl Process {
         disk.set_hook(Arc::new(hook));
         let env = options().open_on(Arc::new(disk.clone())).unwrap();
         Arc::new(Process { env, model: Arc::default(), disk })
+    }
+
+    /// A new one with what one thread needs for its work, and nothing else.
+    pub fn create_for(thread: u32, work: Work) -> Arc<Process> {
+        let root = Process::create();
+        let own = root.view();
+        own.prepare_for_all([thread].into_iter());
+        own.prepare_for(thread, work);
+        root
     }
 
     /// The same as another process has it.
@@ -104,6 +115,15 @@ impl Process {
     /// All records are those of the model, and all structures are whole.
     pub fn check_all(&self) {
         check(&self.env, &self.model.lock().clone());
+    }
+
+    /// All processes but this one have ended: all is as the model says, and nothing of the dead is left. Then it is
+    /// closed.
+    pub fn end(&self) {
+        self.view().check_all(); // What is known of the catalog there is new. It keeps room in the log until it goes.
+        self.env.end_background();
+        self.env.assert_nothing_left();
+        self.env.clone().close().unwrap();
     }
 
     /// The disk as it is now, and what should be there.
