@@ -61,7 +61,8 @@ pub fn run(plan: Plan) -> Came {
         }
         own.check_all();
         drop(own); // With the room in the log that it keeps.
-        let page_count = root.env.stat().unwrap().page_count;
+        let [page_count, room] = root.page_counts();
+        assert!(page_count <= room, "{page_count} pages in a file with room for {room}"); // G1 in `space/repair.rs`.
         root.env.end_background();
         root.env.assert_nothing_left();
         root.env.clone().close().unwrap();

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone::{Environment, Error, Options};
-use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_region::{
     Mutex,
     sync::{self, JoinHandle},
 };
 
 use crate::model::{Model, read};
+
+/// Of a page of the data file.
+const PAGE_BYTES: u64 = 4096;
 
 /// What one process has of it.
 pub struct Process {
@@ -104,6 +107,12 @@ impl Process {
     /// All records are those of the model, and all structures are whole.
     pub fn check_all(&self) {
         check(&self.env, &self.model.lock().clone());
+    }
+
+    /// How many pages the data file says that it has, and how many it has room for.
+    pub fn page_counts(&self) -> [u64; 2] {
+        let bytes = self.disk.open("data", Open::READ).unwrap().len().unwrap();
+        [self.env.stat().unwrap().page_count, bytes / PAGE_BYTES]
     }
 
     /// The disk as it is now, and what should be there.
