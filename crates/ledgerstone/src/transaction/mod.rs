@@ -124,7 +124,8 @@ impl Transaction {
             txn.set_lock_timeout_ns(sync::nanoseconds(timeout));
         }
         if sets_out {
-            set_out(&mut txn, options.isolation.unwrap_or_default(), seat.slot())?;
+            let isolation = options.isolation.unwrap_or_default();
+            seat.env().engine.in_a_call(|| set_out(&mut txn, isolation, seat.slot()))?;
         }
         let xid = txn.xid();
         let durability = options.durability.unwrap_or(seat.env().durability);

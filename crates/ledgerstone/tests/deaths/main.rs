@@ -12,6 +12,7 @@ mod cut;
 mod model;
 mod panics;
 mod panics_of_users;
+mod panics_of_views;
 mod run;
 mod work;
 mod world;

@@ -58,8 +58,7 @@ pub fn run(plan: Plan) -> Came {
         if plan.work == Work::Compact {
             root.view().grow(GROWER, 2, LARGE_BYTES); // Behind an end that was cut.
         }
-        let page_count = root.env.stat().unwrap().page_count;
-        root.end();
+        let [page_count, _] = root.end();
         let power = lost.as_ref().is_some_and(|(_, model)| model.has_some_under_way());
         if let Some(lost) = lost {
             root.check_after_power_loss(lost, plan.seed);

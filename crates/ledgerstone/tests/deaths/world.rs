@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone::{Environment, Error, Options};
-use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_region::{
     Mutex,
     sync::{self, JoinHandle},
@@ -14,6 +14,9 @@ use ledgerstone_region::{
 use crate::common::read;
 use crate::model::Model;
 use crate::work::Work;
+
+/// Of a page of the data file.
+const PAGE_BYTES: u64 = 4096;
 
 /// What one process has of it.
 pub struct Process {
@@ -118,12 +121,16 @@ impl Process {
     }
 
     /// All processes but this one have ended: all is as the model says, and nothing of the dead is left. Then it is
-    /// closed.
-    pub fn end(&self) {
+    /// closed. Returns how many pages the data file says that it has, and how many it has room for.
+    pub fn end(&self) -> [u64; 2] {
         self.view().check_all(); // What is known of the catalog there is new. It keeps room in the log until it goes.
         self.env.end_background();
         self.env.assert_nothing_left();
+        let page_count = self.env.stat().unwrap().page_count;
+        let room = self.disk.open("data", Open::READ).unwrap().len().unwrap() / PAGE_BYTES;
+        assert!(page_count <= room, "{page_count} pages in a file with room for {room}"); // G1 in `space/repair.rs`.
         self.env.clone().close().unwrap();
+        [page_count, room]
     }
 
     /// The disk as it is now, and what should be there.

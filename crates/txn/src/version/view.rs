@@ -73,8 +73,21 @@ impl Drop for View {
         if let Some(opened) = self.opened.take()
             && !self.store.threads.is_inherited()
         {
+            let half_closed = HalfClosed(&self.store);
             self.store.close(opened);
+            std::mem::forget(half_closed);
         }
+    }
+}
+
+/// Dropped only by a panic: a view may go where no call of the engine's code is guarded, and nobody else knows of its
+/// slot. Another thread closes that (P2 in `panicked.rs`).
+struct HalfClosed<'s>(&'s VersionStore);
+
+impl Drop for HalfClosed<'_> {
+    #[cold]
+    fn drop(&mut self) {
+        self.0.threads.has_panicked();
     }
 }
 
