@@ -279,10 +279,15 @@ impl<'a> Repairer<'a> {
 
     /// Takes a request out of its queue if it waits. An upgrade goes back to what it holds. Only under the latch is it
     /// seen whether it does: a thread that grants it has to take that back, since its owner does not wait any more.
+    ///
+    /// Nor is it sure before whose it is. A living thread may have collected what was given up, and need its node again.
     fn take_out(&self, node_no: u32) -> Result<(), AnotherDied> {
         let node = self.table.node(node_no);
-        let queue = self.latch_bucket(node.bucket.load(Relaxed))?;
-        if node.wanted().is_none() {
+        let bucket_no = node.bucket.load(Relaxed);
+        let queue = self.latch_bucket(bucket_no)?;
+        let waits = node.modes.load(Acquire) >> 8 != 0; // First, as in `sort_in`.
+        let is_theirs = node.bucket.load(Relaxed) == bucket_no && self.is_ours(node.owner_no());
+        if !waits || !is_theirs {
             return Ok(());
         }
         match node.granted() {

@@ -18,15 +18,17 @@ impl Base {
     /// # Errors
     /// A failure of the disk, or damage.
     pub fn each_in_catalog(&self, mut see: impl FnMut(&str, &[u8]) -> Result<(), Error>) -> Result<Lsn, Error> {
-        let mut txn = self.begin()?;
-        let view = txn.open_view(Horizon::None)?;
-        let at = view.at();
-        let mut scan = self.catalog.scan_at(at, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
-        while let Some((name, value)) = scan.next(&mut txn)? {
-            see(&String::from_utf8_lossy(name), value)?;
-        }
-        drop(view);
-        txn.commit(Durability::Volatile)?;
-        Ok(at.lsn)
+        self.engine.in_a_call(|| {
+            let mut txn = self.begin()?;
+            let view = txn.open_view(Horizon::None)?;
+            let at = view.at();
+            let mut scan = self.catalog.scan_at(at, Bound::Unbounded, Bound::Unbounded, Direction::Forward);
+            while let Some((name, value)) = scan.next(&mut txn)? {
+                see(&String::from_utf8_lossy(name), value)?;
+            }
+            drop(view);
+            txn.commit(Durability::Volatile)?;
+            Ok(at.lsn)
+        })
     }
 }

@@ -61,8 +61,10 @@ pub fn look_until<T>(env: &Environment, thread: &JoinHandle<T>, is_so: impl Fn(&
     }
 }
 
-/// All tables with all records.
-pub type State = BTreeMap<String, BTreeMap<Vec<u8>, Vec<u8>>>;
+/// A table's records.
+pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+/// All tables, by name.
+pub type State = BTreeMap<String, Records>;
 
 /// What is in an environment now.
 pub fn read(env: &Environment) -> Result<State, Error> {

@@ -12,11 +12,7 @@ const REPAIRER: u32 = 4;
 
 fn die(step: u64) -> u64 {
     let ran = Scheduler::run_within(step, 10_000_000, || {
-        let root = Process::create();
-        let own = root.view();
-        own.prepare_for_all([VICTIM].into_iter());
-        own.prepare_for(VICTIM, Work::Update);
-        drop(own);
+        let root = Process::create_for(VICTIM, Work::Update);
         kill_at_step(VICTIM, step);
         died(root.start(VICTIM, "works", |own| own.work(VICTIM, Work::Update)));
         let repairs = root.start(REPAIRER, "repairs", |own| {
@@ -26,12 +22,7 @@ fn die(step: u64) -> u64 {
             ending.into_iter().for_each(lived);
         });
         lived(repairs);
-        let own = root.view(); // What is known of the catalog there is new.
-        own.check_all();
-        drop(own);
-        root.env.end_background();
-        root.env.assert_nothing_left();
-        root.env.clone().close().unwrap();
+        root.end();
         steps(VICTIM)
     });
     ran.unwrap_or_else(|stuck| panic!("step {step}: {stuck}"))

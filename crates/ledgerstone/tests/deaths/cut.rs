@@ -20,11 +20,7 @@ const LONG_NS: u64 = 60_000_000;
 /// How many steps a compaction takes, and whether a checkpoint waited after its process had died.
 fn die(step: u64) -> (u64, bool) {
     let ran = Scheduler::run_within(step, 10_000_000, || {
-        let root = Process::create();
-        let own = root.view();
-        own.prepare_for_all([VICTIM].into_iter());
-        own.prepare_for(VICTIM, Work::Cut);
-        drop(own);
+        let root = Process::create_for(VICTIM, Work::Cut);
         kill_at_step(VICTIM, step);
         let compacts = root.start(VICTIM, "compacts", |own| drop(own.env.compact().unwrap()));
         died(compacts);
@@ -45,15 +41,48 @@ fn die(step: u64) -> (u64, bool) {
         });
         root.env.checkpoint().unwrap(); // The latch has the name of whoever has repaired, which waits as well.
         [ending, checkpoint].into_iter().for_each(lived);
-        let own = root.view(); // What is known of the catalog there is new.
-        own.check_all();
-        drop(own);
-        root.env.end_background();
-        root.env.assert_nothing_left();
-        root.env.clone().close().unwrap();
+        root.check_cut();
         (steps, has_waited)
     });
     ran.unwrap_or_else(|stuck| panic!("step {step}: {stuck}"))
+}
+
+impl Process {
+    /// Nothing is left, and the file ends where it says; so it is if the power fails then.
+    fn check_cut(&self) {
+        let lost = self.lose_power();
+        let [page_count, room] = self.end();
+        assert_eq!(page_count, room, "the file was not cut");
+        self.check_after_power_loss(lost, page_count);
+    }
+}
+
+/// A process dies that cuts the file, and then the one that finishes that, before step `again` of its own. A third
+/// one finishes it. Says whether the second has died.
+fn die_twice(step: u64, again: u64) -> bool {
+    let ran = Scheduler::run_within(step, 10_000_000, || {
+        let root = Process::create_for(VICTIM, Work::Cut);
+        kill_at_step(VICTIM, step);
+        assert!(died(root.start(VICTIM, "compacts", |own| drop(own.env.compact().unwrap()))));
+        kill_at_step(OTHER, again);
+        let has_died = died(root.start(OTHER, "finishes", |own| own.repair().into_iter().for_each(lived)));
+        root.repair().into_iter().for_each(lived);
+        root.check_cut();
+        has_died
+    });
+    ran.unwrap_or_else(|stuck| panic!("step {step}, and step {again} of a repair: {stuck}"))
+}
+
+#[test]
+fn deaths_while_a_cut_is_finished_are_repaired() {
+    let waited = Which::About(80).of(die(0).0, 0).filter(|step| die(*step).1);
+    let steps: Vec<u64> = waited.collect();
+    let mut deaths = 0;
+    for step in [steps[0], steps[steps.len() - 1]] {
+        deaths += (1..).take_while(|again| die_twice(step, *again)).count();
+    }
+    println!("{deaths} deaths of whoever finished a cut");
+    assert!(deaths > 100, "{deaths}");
 }
 
 #[test]

@@ -6,11 +6,14 @@
 #![cfg(feature = "deaths")]
 
 mod close;
+#[path = "../common/mod.rs"]
+mod common;
 mod cut;
 mod model;
 mod panics;
 mod panics_of_engine;
 mod panics_of_users;
+mod panics_of_views;
 mod run;
 mod work;
 mod world;

@@ -2,12 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ledgerstone::{Environment, Error};
-
-/// A table's records.
-pub type Records = BTreeMap<Vec<u8>, Vec<u8>>;
-/// All tables, by name.
-pub type State = BTreeMap<String, Records>;
+use crate::common::{Records, State};
 
 /// What a transaction did to a table.
 #[derive(Debug, Clone)]
@@ -148,16 +143,4 @@ fn apply(state: &mut State, changes: &[Change]) {
 /// A key, with the length and first bytes of its value.
 fn show((key, value): (&Vec<u8>, &Vec<u8>)) -> String {
     format!("{} = {:?}.. of {}", String::from_utf8_lossy(key), value.get(..8.min(value.len())), value.len())
-}
-
-/// All that is there now.
-pub fn read(env: &Environment) -> Result<State, Error> {
-    let txn = env.begin()?;
-    let mut state = State::new();
-    for name in txn.table_names()? {
-        let records = txn.bytes(&name)?.range(..)?.collect::<Result<_, _>>()?;
-        state.insert(name, records);
-    }
-    txn.commit()?;
-    Ok(state)
 }

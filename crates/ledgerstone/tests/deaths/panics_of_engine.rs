@@ -22,9 +22,8 @@ fn dropped_unharmed<T>(made: T) {
 /// A call, after what is not to panic.
 type Call = fn(&Environment) -> Box<dyn FnOnce() + '_>;
 
-const CALLS: [(&str, Call); 11] = [
+const CALLS: [(&str, Call); 10] = [
     ("table_names", |env| Box::new(|| drop(env.table_names()))),
-    ("lock_waits", |env| Box::new(|| drop(env.lock_waits()))),
     ("snapshot", |env| Box::new(|| dropped_unharmed(env.snapshot()))),
     ("the end of a range with a view of its own", |env| {
         let isolation = Some(Isolation::ReadCommitted);
@@ -64,8 +63,7 @@ const CALLS: [(&str, Call); 11] = [
 ];
 
 #[test]
-fn a_panic_of_the_engine_in_any_call_is_told() {
-    let mut wrong = Vec::new();
+fn a_panic_of_the_engine_in_any_call_is_told_or_leaves_nothing() {
     for (name, call) in CALLS {
         let run = |at| {
             let ran = Scheduler::run_within(1, 3_000_000, || {
@@ -74,20 +72,22 @@ fn a_panic_of_the_engine_in_any_call_is_told() {
                 panic_at_step(at);
                 let has_panicked = catch_unwind(AssertUnwindSafe(call)).is_err();
                 let steps = u64::MAX - panic_at_step(0);
-                (has_panicked, env.is_failed(), steps)
+                let has_failed = env.is_failed();
+                env.end_background();
+                if has_panicked && !has_failed {
+                    env.assert_nothing_left(); // It held nothing then.
+                }
+                (has_failed, steps)
             });
             ran.unwrap_or_else(|stuck| panic!("{name}, a panic at step {at}: {stuck}"))
         };
-        let (has_panicked, _, steps) = run(u64::MAX);
-        assert!(!has_panicked, "{name}");
-        let steps = if steps == u64::MAX { 60 } else { steps }; // It has disarmed the panic itself.
-        let untold: Vec<u64> = (1..=steps.min(150)).filter(|at| matches!(run(*at), (true, false, _))).collect();
-        println!("{name}: {steps} steps");
-        if !untold.is_empty() {
-            wrong.push(format!("{name}: nobody has heard of a panic at {untold:?}"));
-        }
+        let (has_failed, steps) = run(u64::MAX);
+        assert!(!has_failed, "{name}");
+        let steps = if steps == u64::MAX { 60 } else { steps.min(150) }; // It has disarmed the panic itself.
+        let failed = (1..=steps).filter(|at| run(*at).0).count();
+        println!("{name}: {failed} failures in {steps} steps");
+        assert!(failed > 0, "{name}");
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 /// The latch is given back by whoever mends, and not once more by the guard as it goes.
@@ -168,9 +168,10 @@ fn a_panic_is_mended_when_no_thread_slot_is_free() {
             phase.store(2, SeqCst);
             let others = crowd.into_iter().map(|thread| thread.join().unwrap_or_else(|panic| panic.resume()));
             let have_panicked = others.filter(|has_panicked| *has_panicked).count() > 0 || has_panicked;
-            assert_eq!(env.is_failed(), have_panicked);
+            let has_failed = env.is_failed();
+            assert!(have_panicked || !has_failed);
             drop(env);
-            have_panicked
+            has_failed
         });
         failed += u32::from(ran.unwrap_or_else(|stuck| panic!("a panic at step {at}: {stuck}")));
     }

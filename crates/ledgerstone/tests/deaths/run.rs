@@ -55,16 +55,10 @@ pub fn run(plan: Plan) -> Came {
         });
         let died = cast.end();
         root.repair().into_iter().for_each(lived);
-        let own = root.view(); // What is known of the catalog there is new.
         if plan.work == Work::Compact {
-            own.grow(GROWER, 2, LARGE_BYTES); // Behind an end that was cut.
+            root.view().grow(GROWER, 2, LARGE_BYTES); // Behind an end that was cut.
         }
-        own.check_all();
-        drop(own); // With the room in the log that it keeps.
-        let page_count = root.env.stat().unwrap().page_count;
-        root.env.end_background();
-        root.env.assert_nothing_left();
-        root.env.clone().close().unwrap();
+        let [page_count, _] = root.end();
         let power = lost.as_ref().is_some_and(|(_, model)| model.has_some_under_way());
         if let Some(lost) = lost {
             root.check_after_power_loss(lost, plan.seed);

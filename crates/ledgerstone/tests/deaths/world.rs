@@ -5,13 +5,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ledgerstone::{Environment, Error, Options};
-use ledgerstone_disk::{Disk, SimDisk};
+use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_region::{
     Mutex,
     sync::{self, JoinHandle},
 };
 
-use crate::model::{Model, read};
+use crate::common::read;
+use crate::model::Model;
+use crate::work::Work;
+
+/// Of a page of the data file.
+const PAGE_BYTES: u64 = 4096;
 
 /// What one process has of it.
 pub struct Process {
@@ -46,6 +51,15 @@ impl Process {
         disk.set_hook(Arc::new(hook));
         let env = options().open_on(Arc::new(disk.clone())).unwrap();
         Arc::new(Process { env, model: Arc::default(), disk })
+    }
+
+    /// A new one with what one thread needs for its work, and nothing else.
+    pub fn create_for(thread: u32, work: Work) -> Arc<Process> {
+        let root = Process::create();
+        let own = root.view();
+        own.prepare_for_all([thread].into_iter());
+        own.prepare_for(thread, work);
+        root
     }
 
     /// The same as another process has it.
@@ -104,6 +118,19 @@ impl Process {
     /// All records are those of the model, and all structures are whole.
     pub fn check_all(&self) {
         check(&self.env, &self.model.lock().clone());
+    }
+
+    /// All processes but this one have ended: all is as the model says, and nothing of the dead is left. Then it is
+    /// closed. Returns how many pages the data file says that it has, and how many it has room for.
+    pub fn end(&self) -> [u64; 2] {
+        self.view().check_all(); // What is known of the catalog there is new. It keeps room in the log until it goes.
+        self.env.end_background();
+        self.env.assert_nothing_left();
+        let page_count = self.env.stat().unwrap().page_count;
+        let room = self.disk.open("data", Open::READ).unwrap().len().unwrap() / PAGE_BYTES;
+        assert!(page_count <= room, "{page_count} pages in a file with room for {room}"); // G1 in `space/repair.rs`.
+        self.env.clone().close().unwrap();
+        [page_count, room]
     }
 
     /// The disk as it is now, and what should be there.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
-use ledgerstone_region::Random;
 use ledgerstone_region::sync::deaths::{kill, kill_at_step, yield_at_steps};
 use ledgerstone_region::sync::{self, Scheduler};
+use ledgerstone_region::{Random, Repair};
 use ledgerstone_testkit::deaths::{died, go_on_repairing, lived};
 
+use crate::model::key;
 use crate::work::Work;
 use crate::world::Process;
 
@@ -44,9 +45,7 @@ fn whoever_held_what_an_undo_waits_for_is_repaired_after_in_deaths() {
                 });
                 panic!("it has died, and has {added:?}");
             });
-            while !is_held.load(SeqCst) {
-                sync::sleep_ns(100_000);
-            }
+            await_it(&is_held);
             let is_over = Arc::new(AtomicBool::new(false));
             let over = Arc::clone(&is_over);
             let repairs = move |own: &Arc<Process>| go_on_repairing(&over, 700_000, || own.repair());
@@ -59,6 +58,65 @@ fn whoever_held_what_an_undo_waits_for_is_repaired_after_in_deaths() {
             root.shared.engine.assert_nothing_left();
         });
         ran.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+}
+
+/// What was inherited of a structure's latches is looked at before the transactions that need them. A latch of the second
+/// one, after whom was repaired in between, is held until its transaction is whole again.
+#[test]
+fn latches_of_a_second_one_of_the_deaths_are_not_given_back_with_those_of_the_first() {
+    for seed in 0..30 {
+        let ran = Scheduler::run_within(seed, 300_000, || {
+            let root = Process::create(None);
+            root.prepare_for(DEAD[0], Work::Put);
+            let first = root.start(DEAD[0], "prepares", |own| {
+                let mut txn = own.begin();
+                own.tree.put(&mut txn, &key(DEAD[0], 1), &[9; 300]).unwrap();
+                txn.prepare(b"in doubt").unwrap();
+                kill(DEAD[0]);
+                sync::sleep_ns(LONG_NS);
+            });
+            assert!(died(first));
+            let repair = || ledgerstone_recovery::repair(root.engine(), |dead| root.space.repair(dead)).unwrap();
+            assert!(repair());
+            let [is_ending, may_go_on] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+            let (own, tells, asks) = (Arc::clone(&root), Arc::clone(&is_ending), Arc::clone(&may_go_on));
+            let ending = sync::spawn("ends", move || {
+                let mut found = Vec::new();
+                let keep = |in_doubt| {
+                    tells.store(true, SeqCst);
+                    await_it(&asks);
+                    found.push(in_doubt);
+                };
+                own.engine().end_orphans(keep).unwrap();
+                found.into_iter().for_each(|mut found| found.txn.abort_prepared().unwrap());
+            });
+            await_it(&is_ending);
+            let second = root.start(DEAD[1], "adds", |own| {
+                let mut txn = own.begin();
+                own.model.lock().may_add(DEAD[1], 7);
+                let added = own.pair.add_and(&mut txn, 7, |_| {
+                    kill(DEAD[1]);
+                    sync::sleep_ns(LONG_NS);
+                    Ok(())
+                });
+                panic!("it has died, and has {added:?}");
+            });
+            assert!(died(second));
+            let looks = root.start(LOOKER, "looks", |own| drop(own.pair.value(own.engine())));
+            assert!(repair());
+            may_go_on.store(true, SeqCst);
+            [ending, looks].into_iter().for_each(lived);
+            root.check_all();
+            root.shared.engine.assert_nothing_left();
+        });
+        ran.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+}
+
+fn await_it(is_so: &AtomicBool) {
+    while !is_so.load(SeqCst) {
+        sync::sleep_ns(100_000);
     }
 }
 

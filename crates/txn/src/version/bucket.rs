@@ -115,12 +115,18 @@ fn latch_contended(word: &AtomicU64, me: SlotNo) -> Latched<'_> {
         {
             return latched;
         }
-        if sync::spin(round) {
-            round += 1;
-        } else {
-            sync::sleep_ns(1_000); // Its holder has lost the processor, or has died.
-        }
+        pause(&mut round);
     }
+}
+
+/// Waits for a thread that waits for nobody. If it has lost the processor, or has died, that may take long: each sleep
+/// is twice as long as the last, up to a millisecond.
+#[cold]
+pub(super) fn pause(round: &mut u32) {
+    if !sync::spin(*round) {
+        sync::sleep_ns(1_000 << (*round).min(10));
+    }
+    *round += 1;
 }
 
 #[inline]

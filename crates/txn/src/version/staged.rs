@@ -31,7 +31,7 @@ use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_region::{shared, sync};
 
 use super::VersionStore;
-use super::bucket;
+use super::bucket::{self, pause};
 use super::chunk::CHUNK_WORDS;
 use super::entry::{Before, Name, entry_words};
 use super::writer::Writer;
@@ -191,15 +191,5 @@ impl VersionStore {
         for _ in 0..self.chunks.entry_count(chunk) {
             at = self.link(at, chunk, me);
         }
-    }
-}
-
-/// Waits for a thread that is linking: that one waits for nobody.
-#[cold]
-fn pause(round: &mut u32) {
-    if sync::spin(*round) {
-        *round += 1;
-    } else {
-        sync::sleep_ns(1_000);
     }
 }

@@ -274,7 +274,7 @@ impl VersionStore {
     /// Waits a little for a thread that waits for nothing itself. `round` counts from 0.
     pub(crate) fn pause(&self, round: u32) {
         if !sync::spin(round) {
-            sync::sleep_ns(20_000);
+            sync::sleep_ns(20_000 << (round / 8).min(6)); // It may have been stopped, or have died.
         }
     }
 
