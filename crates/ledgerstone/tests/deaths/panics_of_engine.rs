@@ -22,7 +22,7 @@ fn dropped_unharmed<T>(made: T) {
 /// A call, after what is not to panic.
 type Call = fn(&Environment) -> Box<dyn FnOnce() + '_>;
 
-const CALLS: [(&str, Call); 10] = [
+const CALLS: [(&str, Call); 8] = [
     ("table_names", |env| Box::new(|| drop(env.table_names()))),
     ("snapshot", |env| Box::new(|| dropped_unharmed(env.snapshot()))),
     ("the end of a range with a view of its own", |env| {
@@ -41,23 +41,12 @@ const CALLS: [(&str, Call); 10] = [
         drop(env.named_changes("f").unwrap());
         Box::new(|| drop(env.forget_changes("f")))
     }),
-    ("the next changes", |env| {
-        let mut changes = env.changes(Lsn(0)).unwrap();
-        Box::new(move || while let Ok(Some(_)) = changes.next() {})
-    }),
     ("an acknowledgement", |env| {
         let mut changes = env.named_changes("f").unwrap();
         env.transact(|txn| txn.bytes("plain")?.put(b"k", b"w")).unwrap();
         env.sync().unwrap();
         while changes.next().unwrap().is_some() {}
         Box::new(move || drop(changes.acknowledge(changes.position())))
-    }),
-    ("log_reader", |env| {
-        Box::new(|| {
-            let mut reader = env.log_reader(Lsn(0)).unwrap();
-            while let Ok(Some(_)) = reader.next() {}
-            while let Ok(Some(_)) = reader.prev() {}
-        })
     }),
     ("stat", |env| Box::new(|| drop(env.stat()))),
 ];
