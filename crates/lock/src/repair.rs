@@ -280,7 +280,7 @@ impl<'a> Repairer<'a> {
     /// Takes a request out of its queue if it waits. An upgrade goes back to what it holds. Only under the latch is it
     /// seen whether it does: a thread that grants it has to take that back, since its owner does not wait any more.
     ///
-    /// Nor is it sure before whose it is. A living thread may have collected what was given up, and need its node again.
+    /// Nor is it sure before whose it is. A living thread may have collected what was given up, and have its node back.
     fn take_out(&self, node_no: u32) -> Result<(), AnotherDied> {
         let node = self.table.node(node_no);
         let bucket_no = node.bucket.load(Relaxed);

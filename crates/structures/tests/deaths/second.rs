@@ -61,8 +61,8 @@ fn whoever_held_what_an_undo_waits_for_is_repaired_after_in_deaths() {
     }
 }
 
-/// What was inherited of a structure's latches is looked at before the transactions that need them. A latch of the second
-/// one, after whom was repaired in between, is held until its transaction is whole again.
+/// What was inherited of a structure's latches is looked at before the transactions that need them. A latch of the
+/// second one, after whom was repaired in between, is held until its transaction is whole again.
 #[test]
 fn latches_of_a_second_one_of_the_deaths_are_not_given_back_with_those_of_the_first() {
     for seed in 0..30 {
