@@ -231,14 +231,11 @@ impl Environment {
     /// [`Error::TooManySnapshots`], [`Error::SnapshotTooOld`], damage.
     pub fn table_names(&self) -> Result<Vec<String>, Error> {
         let mut names = Vec::new();
-        let env = self.inner();
-        env.engine.in_a_call(|| {
-            env.each_in_catalog(|name, value| {
-                if Entry::structure_of(value).is_none() {
-                    names.push(name.to_string());
-                }
-                Ok(())
-            })
+        self.inner().each_in_catalog(|name, value| {
+            if Entry::structure_of(value).is_none() {
+                names.push(name.to_string());
+            }
+            Ok(())
         })?;
         Ok(names)
     }
