@@ -112,6 +112,7 @@ pub mod config;
 mod environment;
 pub mod extend;
 mod inner;
+mod rare;
 mod table;
 mod transaction;
 pub mod typed;

@@ -27,8 +27,8 @@ use closures::{BETWEEN, INSIDE, OUTSIDE};
 use common::number::{NUMBER, Number, add};
 use common::{tiny, within};
 use ledgerstone::{
-    Durability, EnvTable, Environment, Error, IndexDef, IndexKeys, TableDef, Transaction, TransactionOptions,
-    TypedEnvTable,
+    Durability, EnvTable, Environment, Error, IndexDef, IndexKeys, Isolation, TableDef, Transaction,
+    TransactionOptions, TypedEnvTable,
 };
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync::{self, Scheduler};
@@ -474,4 +474,45 @@ fn an_index_is_kept_although_another_thread_has_the_transaction_next() {
         .unwrap();
     assert_eq!(made.is_ok(), has_index, "{made:?}");
     common::assert_sound(&env, "after the commit");
+}
+
+/// Another thread's call waits for a scan, however long that takes, as long as its closures are short. One closure that
+/// takes long is told, also in the middle of a leaf.
+#[test]
+fn a_scan_is_waited_for_by_its_closures() {
+    for (pause_ms, records, is_told) in [(20, 100, false), (1500, 3, true)] {
+        let env = tiny().open_on(Arc::new(SimDisk::new())).unwrap();
+        env.transact(|txn| {
+            let table = txn.create_table("t")?;
+            (0..records).try_for_each(|n: u8| table.put([n], b"v"))
+        })
+        .unwrap();
+        // Without locks on records, which would have each one looked at alone.
+        let options = TransactionOptions { isolation: Some(Isolation::Snapshot), ..Default::default() };
+        let txn = env.begin_with(options).unwrap();
+        let (table, same) = (txn.bytes("t").unwrap(), txn.bytes("t").unwrap());
+        let is_begun = AtomicU32::new(0);
+        let answer = std::thread::scope(|scope| {
+            let is_begun = &is_begun;
+            scope.spawn(move || {
+                let scanned = table.range(..).and_then(|range| {
+                    range.for_each_ref(|key, _| {
+                        is_begun.store(u32::from(key == [2]), SeqCst);
+                        let is_short = is_told && key != [2];
+                        std::thread::sleep(Duration::from_millis(if is_short { 0 } else { pause_ms }));
+                        true
+                    })
+                });
+                scanned.unwrap();
+            });
+            while is_begun.load(SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            same.get([0])
+        });
+        match answer {
+            Err(Error::Busy) => assert!(is_told),
+            answer => assert!(!is_told && answer.unwrap().is_some()),
+        }
+    }
 }

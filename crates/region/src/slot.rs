@@ -111,6 +111,14 @@ mod table {
             before & 1 == 1
         }
 
+        /// Notes that a closure has returned and the next one runs, with nothing in between that others could wait
+        /// for.
+        #[inline]
+        pub fn next_users_code(&self) {
+            let word = &self.users_code;
+            word.store(word.load(Relaxed).wrapping_add(1 << 1), Relaxed); // Our own (T2).
+        }
+
         /// Notes that the closure has returned, and restores the state before it.
         #[inline]
         pub fn leave_users_code(&self, was_there: bool) {

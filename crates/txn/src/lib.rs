@@ -106,6 +106,6 @@ pub use txn::{Part, RECORD_OVERHEAD_BYTES, Txn};
 #[cfg(not(loom))]
 pub use undo::{LogicalUndo, UndoPlace};
 #[cfg(not(loom))]
-pub use users_code::{PATIENCE_NS, Patience, UsersCode, WaitForCall, run_users_code};
+pub use users_code::{PATIENCE_NS, Patience, Runs, UsersCode, WaitForCall, run_users_code};
 #[cfg(not(loom))]
 pub use version::{At, Before, Horizon, Image, Look, SnapshotPin, Unseen, VersionStat, VersionStore, View};

@@ -18,7 +18,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
-use std::panic::resume_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use ledgerstone_region::SlotNo;
 
@@ -127,6 +127,13 @@ impl Engine {
     /// As `f`.
     pub fn in_a_call_with_users<T>(&self, f: impl FnOnce() -> T) -> T {
         Unwinds { engine: self, leaves_call: false }.unless_done(f)
+    }
+
+    /// Runs `f`, the user's code, in whose place others go on if it panics: `None` then. The environment fails if the
+    /// thread still holds something (P4).
+    pub fn unless_it_panics<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        let done = catch_unwind(AssertUnwindSafe(f)).map_err(|panic| self.keep_panic(panic));
+        done.map_err(std::mem::forget).ok() // To drop it may panic again.
     }
 
     /// After a panic that leaves a call, or (`leaves_call`: false) a step that is taken back (P3).

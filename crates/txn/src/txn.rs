@@ -516,9 +516,7 @@ impl Txn {
             return;
         }
         for hook in self.hooks.drain(..) {
-            if let Err(panicked) = catch_unwind(AssertUnwindSafe(|| hook(committed))) {
-                std::mem::forget(panicked); // To drop it may panic again.
-            }
+            self.engine.unless_it_panics(|| hook(committed));
         }
     }
 }

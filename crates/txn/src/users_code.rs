@@ -162,7 +162,40 @@ impl<'e> UsersCode<'e> {
     /// Runs a closure of the user's while the call holds something that others may want (U2).
     #[inline]
     pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
-        Out::enter(self.slot).run(f)
+        Within::enter(self.slot).run(f)
+    }
+
+    /// Runs `f`, which calls closures of the user's one after the other, each by [`Runs::run`]. Nothing waits in
+    /// between.
+    #[inline]
+    pub fn run_each<T>(&self, f: impl FnOnce(&Runs<'e>) -> T) -> T {
+        let within = Within::enter(self.slot);
+        f(&Runs { slot: within.slot })
+    }
+}
+
+/// Runs closures of the user's in a row ([`UsersCode::run_each`]).
+pub struct Runs<'e> {
+    slot: Option<&'e ThreadSlot>,
+}
+
+impl std::fmt::Debug for Runs<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Runs").finish_non_exhaustive()
+    }
+}
+
+impl Runs<'_> {
+    /// Runs the next one.
+    #[inline]
+    pub fn run<T>(&self, f: impl FnOnce() -> T) -> T {
+        if let Some(slot) = self.slot {
+            slot.next_users_code();
+        }
+        let panics = UsersPanic;
+        let done = f();
+        std::mem::forget(panics);
+        done
     }
 }
 
@@ -176,42 +209,46 @@ impl Drop for UsersCode<'_> {
 /// Runs a callback of the user's that no transaction's caller has handed in, as [`UsersCode::run`] does.
 #[inline]
 pub fn run_users_code<T>(engine: &Engine, f: impl FnOnce() -> T) -> T {
-    Out::enter(engine.thread().ok().map(|slot| engine.slots.slot(slot))).run(f)
+    Within::enter(engine.thread().ok().map(|slot| engine.slots.slot(slot))).run(f)
 }
 
-/// The thread's slot says that the user's code runs, until this ends. It is dropped only by a panic of that code: the
-/// thread may be unwinding from an earlier one, and the user's destructor be what calls.
-struct Out<'e> {
+/// The thread's slot says that the user's code runs, until this is dropped.
+struct Within<'e> {
     slot: Option<&'e ThreadSlot>,
     was_there: bool,
 }
 
-impl<'e> Out<'e> {
+impl<'e> Within<'e> {
     #[inline]
-    fn enter(slot: Option<&'e ThreadSlot>) -> Out<'e> {
-        Out { slot, was_there: slot.is_some_and(ThreadSlot::enter_users_code) }
+    fn enter(slot: Option<&'e ThreadSlot>) -> Within<'e> {
+        Within { slot, was_there: slot.is_some_and(ThreadSlot::enter_users_code) }
     }
 
     #[inline]
     fn run<T>(self, f: impl FnOnce() -> T) -> T {
+        let panic = UsersPanic;
         let done = f();
-        self.leave();
-        std::mem::forget(self);
+        std::mem::forget(panic);
         done
     }
+}
 
+impl Drop for Within<'_> {
     #[inline]
-    fn leave(&self) {
+    fn drop(&mut self) {
         if let Some(slot) = self.slot {
             slot.leave_users_code(self.was_there);
         }
     }
 }
 
-impl Drop for Out<'_> {
+/// Is dropped only by a panic of the user's code: the thread may be unwinding from an earlier one, and the user's
+/// destructor be what calls.
+struct UsersPanic;
+
+impl Drop for UsersPanic {
     #[cold]
     fn drop(&mut self) {
-        self.leave();
         crate::panicked::leaves_users_code();
     }
 }

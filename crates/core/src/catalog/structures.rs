@@ -2,7 +2,6 @@
 
 use ledgerstone_region::ByNumber;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use ledgerstone_disk::quoted;
@@ -89,7 +88,7 @@ impl Extensions {
 impl PagesOf for Extensions {
     fn pages_of(&self, engine: &Arc<Engine>, structure: u16, root: PageId) -> Result<Option<Vec<PageId>>, TxnError> {
         let Some(structure) = self.get(StructureId(structure)) else { return Ok(None) };
-        unless_it_panics(&**structure, "pages", || structure.pages(engine, root)).map(Some)
+        unless_it_panics(engine, &**structure, "pages", || structure.pages(engine, root)).map(Some)
     }
 }
 
@@ -97,18 +96,20 @@ struct UndoBy(Arc<dyn Structure>);
 
 impl LogicalUndo for UndoBy {
     fn undo(&self, txn: &mut Txn, op: OpId, args: &[u8]) -> Result<(), TxnError> {
-        unless_it_panics(&*self.0, "undo", || self.0.undo(txn, op, args))
+        let engine = txn.engine_share().clone();
+        unless_it_panics(&engine, &*self.0, "undo", || self.0.undo(txn, op, args))
     }
 }
 
 /// Makes an error of a panic: the housekeeper goes on, a rollback fails the environment in order.
 fn unless_it_panics<T>(
+    engine: &Engine,
     structure: &dyn Structure,
     method: &'static str,
     f: impl FnOnce() -> Result<T, TxnError>,
 ) -> Result<T, TxnError> {
     let panicked = TxnError::Panicked { structure: structure.name(), method };
-    catch_unwind(AssertUnwindSafe(f)).unwrap_or(Err(panicked))
+    engine.unless_it_panics(f).unwrap_or(Err(panicked))
 }
 
 /// What is said where the catalog names a structure that is not registered.

@@ -7,6 +7,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_structures::{Direction, Scan, Tree};
 use ledgerstone_txn::Horizon;
 
+use crate::rare::Rare;
 use crate::transaction::KeptView;
 use crate::transaction::Sight;
 use crate::typed::KeyBounds;
@@ -30,9 +31,6 @@ pub struct Range {
     end: Bound<Vec<u8>>,
     front: Option<Scan>,
     back: Option<Scan>,
-    /// Last keys given from either end, to know when they meet.
-    front_key: Option<Vec<u8>>,
-    back_key: Option<Vec<u8>>,
     is_done: bool,
     sight: Sight,
 }
@@ -72,8 +70,7 @@ impl Range {
         };
         let view = view.map(|view| table.shared.keep_view(view)).transpose()?;
         let is_done = is_empty(&start, &end);
-        let (front, back) = (None, None);
-        Ok(Range { view, table, index, start, end, front, back, front_key: None, back_key: None, is_done, sight })
+        Ok(Range { view, table, index, start, end, front: None, back: None, is_done, sight })
     }
 
     /// The same, from `start` to `end` only. It was of all records, and none was read.
@@ -100,7 +97,7 @@ impl Range {
         if self.is_done {
             return Ok(());
         }
-        if self.back_key.is_some() {
+        if self.back.is_some() {
             // The ends may meet: the owned way compares keys.
             let shared = self.table.shared.clone();
             let _inside = shared.users_code();
@@ -126,7 +123,16 @@ impl Range {
         shared.run_in(|txn, own| {
             own.check(txn, table.info())?;
             shared.check_sight(sight)?;
-            Ok(scan.for_each(txn, |key, value| users.run(|| f(key, value)))?)
+            loop {
+                if !users.run_each(|runs| scan.each_in_leaf(txn, |key, value| runs.run(|| f(key, value)))) {
+                    return Ok(());
+                }
+                // What is not as usual: this record only, or the first of the next leaf.
+                match scan.next(txn)? {
+                    Some((key, value)) if users.run(|| f(key, value)) => {}
+                    _ => return Ok(()),
+                }
+            }
         })
     }
 
@@ -139,38 +145,32 @@ impl Range {
         if self.is_done {
             return None;
         }
-        let scan = match direction {
-            Direction::Forward => &mut self.front,
-            Direction::Backward => &mut self.back,
+        let (scan, other) = match direction {
+            Direction::Forward => (&mut self.front, &self.back),
+            Direction::Backward => (&mut self.back, &self.front),
         };
         let sight = self.sight;
         let tree = tree_of(&self.table, self.index);
         let scan = scan.get_or_insert_with(|| sight.scan(tree, self.start.clone(), self.end.clone(), direction));
         let (table, shared) = (&self.table, &self.table.shared);
-        let (mut key, mut value) = (Vec::new(), Vec::new());
-        let read = shared.run_in(|txn, own| {
+        // The scan owns what it lends: it is copied when the transaction is free for others again.
+        let read = shared.run_as(|txn, own| -> Result<_, Rare> {
             own.check(txn, table.info())?;
             shared.check_sight(sight)?;
-            let Some(record) = scan.next(txn)? else { return Ok(false) };
-            (key, value) = (record.0.to_vec(), record.1.to_vec());
-            Ok(true)
+            Ok(scan.advance(txn)?)
         });
         match read {
             Ok(true) => {
-                let met = match direction {
-                    Direction::Forward => self.back_key.as_ref().is_some_and(|back| key >= *back),
-                    Direction::Backward => self.front_key.as_ref().is_some_and(|front| key <= *front),
-                };
-                if met {
+                let (key, value) = scan.record();
+                let has_met = other.as_ref().and_then(Scan::last_key).is_some_and(|other| match direction {
+                    Direction::Forward => key >= other,
+                    Direction::Backward => key <= other,
+                });
+                if has_met {
                     self.finish();
                     return None;
                 }
-                // Only a range read from both ends needs to know where the other end is; it costs a copy of the key.
-                match direction {
-                    Direction::Forward => keep(&mut self.front_key, &key),
-                    Direction::Backward => keep(&mut self.back_key, &key),
-                }
-                Some(Ok((key, value)))
+                Some(Ok((key.to_vec(), value.to_vec())))
             }
             Ok(false) => {
                 self.finish();
@@ -178,7 +178,7 @@ impl Range {
             }
             Err(error) => {
                 self.finish();
-                Some(Err(error))
+                Some(Err(error.into()))
             }
         }
     }
@@ -186,12 +186,6 @@ impl Range {
 
 fn tree_of(table: &BytesTable, index: Option<usize>) -> &Tree {
     index.map_or(table.tree(), |index| &table.info().indexes[index].tree)
-}
-
-fn keep(kept: &mut Option<Vec<u8>>, key: &[u8]) {
-    let kept = kept.get_or_insert_default();
-    kept.clear();
-    kept.extend_from_slice(key);
 }
 
 impl Iterator for Range {

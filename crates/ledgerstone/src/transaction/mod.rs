@@ -98,7 +98,7 @@ impl Transaction {
         self.shared.is_doomed.store(true, Relaxed);
         let _ = self.shared.call(|state| {
             drop(state.txn.take());
-            Ok(())
+            Ok::<_, Error>(())
         });
     }
 }

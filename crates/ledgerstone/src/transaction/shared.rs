@@ -182,7 +182,7 @@ impl Shared {
     /// Runs `f`, a call of the engine's code, with the state. Waits for calls of other threads; refuses a call from
     /// inside a call (H1).
     #[inline(always)]
-    pub(crate) fn call<T>(&self, f: impl FnOnce(&mut State) -> Result<T, Error>) -> Result<T, Error> {
+    pub(crate) fn call<T, E: From<Error>>(&self, f: impl FnOnce(&mut State) -> Result<T, E>) -> Result<T, E> {
         let mut held = self.hold()?;
         self.env.engine.in_a_call(|| f(&mut held.state))
     }
@@ -312,19 +312,28 @@ impl Shared {
     /// As [`Shared::run`], with what the transaction itself has made of tables.
     #[inline]
     pub(crate) fn run_in<T>(&self, f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, Error>) -> Result<T, Error> {
+        self.run_as(f)
+    }
+
+    /// The same with an error of the caller's choice ([`Rare`](crate::rare::Rare)).
+    #[inline]
+    pub(crate) fn run_as<T, E>(&self, f: impl FnOnce(&mut Txn, &mut OwnTables) -> Result<T, E>) -> Result<T, E>
+    where
+        E: From<Error> + Into<Error>,
+    {
         if self.env.is_closed() {
-            return Err(Error::Failed { why: self.env.engine.why_failed() });
+            return Err(Error::Failed { why: self.env.engine.why_failed() }.into());
         }
         self.call(|state| {
             self.is_untouched.store(false, Relaxed);
-            let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
+            let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished.into()) };
             let mut result = f(txn, &mut state.own);
             if self.is_doomed.load(Relaxed) {
                 return self.doomed(result);
             }
             // In place: a copy of what was stored just now waits for the stores.
             if let Err(error) = &mut result {
-                *error = self.refused(state, std::mem::replace(error, Error::Finished));
+                *error = self.refused(state, std::mem::replace(error, Error::Finished.into()).into()).into();
             }
             result
         })
@@ -332,9 +341,9 @@ impl Shared {
 
     /// The transaction is rolled back when the state is given back. What the call has made is the user's, perhaps.
     #[cold]
-    fn doomed<T>(&self, result: Result<T, Error>) -> Result<T, Error> {
+    fn doomed<T, E: From<Error>>(&self, result: Result<T, E>) -> Result<T, E> {
         run_users_code(&self.env.engine, || drop(result));
-        Err(Error::Finished)
+        Err(Error::Finished.into())
     }
 
     /// A call failed with `error`, and what it was to do is done in another way: its caller does not hear of it.

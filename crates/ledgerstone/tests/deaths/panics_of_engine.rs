@@ -5,14 +5,16 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
-use ledgerstone::extend::{Engine, Mode, RECORD_OVERHEAD_BYTES};
+use ledgerstone::extend::{
+    Engine, Layout, Mode, OpId, Operation, PageId, RECORD_OVERHEAD_BYTES, Structure, StructureId, TxnError,
+};
 use ledgerstone::{Environment, Isolation, Lsn, TransactionOptions};
 use ledgerstone_disk::SimDisk;
 use ledgerstone_region::sync::deaths::panic_at_step;
 use ledgerstone_region::sync::{self, Scheduler};
 
-use crate::panics_of_users::number::{NUMBER, OP_ADD};
-use crate::panics_of_users::{environment, options};
+use crate::panics_of_users::number::{NUMBER, Number, OP_ADD};
+use crate::panics_of_users::{environment, options, options_with, prepared};
 
 fn dropped_unharmed<T>(made: T) {
     panic_at_step(0);
@@ -172,4 +174,60 @@ fn put_panics(env: &Environment, key: &[u8], at: u64) -> bool {
     let put = catch_unwind(AssertUnwindSafe(|| env.transact(|txn| txn.bytes("plain")?.put(key, &[7; 500]))));
     panic_at_step(0);
     put.is_err()
+}
+
+/// A number whose page is looked at when the page is to be freed. There the engine panics at a step.
+struct LooksAt {
+    number: Number,
+    panics_at: u64,
+}
+
+impl Structure for LooksAt {
+    fn id(&self) -> StructureId {
+        self.number.id()
+    }
+    fn name(&self) -> &'static str {
+        self.number.name()
+    }
+    fn operations(&self) -> Vec<Box<dyn Operation>> {
+        self.number.operations()
+    }
+    fn layouts(&self) -> Vec<Box<dyn Layout>> {
+        self.number.layouts()
+    }
+    fn format_root(&self, root: PageId, args: &[u8]) -> (OpId, Vec<u8>) {
+        self.number.format_root(root, args)
+    }
+    fn pages(&self, engine: &Arc<Engine>, root: PageId) -> Result<Vec<PageId>, TxnError> {
+        panic_at_step(self.panics_at);
+        drop(engine.cache.exclusive(root)?);
+        panic_at_step(0);
+        self.number.pages(engine, root)
+    }
+    fn check(&self, engine: &Arc<Engine>, root: PageId) -> Result<Vec<String>, TxnError> {
+        self.number.check(engine, root)
+    }
+}
+
+/// P4: the panic is an error to whoever asked the structure. What the thread holds is nobody's to give back.
+#[test]
+fn a_panic_of_the_engine_that_a_structure_had_called_is_not_taken_for_the_structures() {
+    let mut failed = 0;
+    for panics_at in 1..12 {
+        let ran = Scheduler::run_within(panics_at, 3_000_000, || {
+            let structure = LooksAt { number: Number(Arc::new(|| ())), panics_at };
+            let env = prepared(options_with(&Arc::default(), structure).open_on(Arc::new(SimDisk::new())).unwrap());
+            env.transact(|txn| txn.drop_structure("number")).unwrap();
+            let _ = catch_unwind(AssertUnwindSafe(|| env.reclaim()));
+            panic_at_step(0);
+            let has_failed = env.is_failed();
+            env.end_background();
+            if !has_failed {
+                env.assert_nothing_left();
+            }
+            has_failed
+        });
+        failed += u32::from(ran.unwrap_or_else(|stuck| panic!("a panic at step {panics_at}: {stuck}")));
+    }
+    assert!(failed > 0);
 }

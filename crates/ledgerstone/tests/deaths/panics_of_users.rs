@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
-use ledgerstone::extend::{Mode, TxnError};
+use ledgerstone::extend::{Mode, Structure, TxnError};
 use ledgerstone::typed::{AsValue, DecodeError, EncodeError, TypeName, Value};
 use ledgerstone::{Environment, Error, IndexDef, IndexKeys, LogKeeper, Lsn, Options, TableDef};
 use ledgerstone_disk::SimDisk;
@@ -29,6 +29,10 @@ pub(crate) fn environment(panics: &Arc<AtomicU64>) -> Environment {
 }
 
 pub(crate) fn options(panics: &Arc<AtomicU64>) -> Options {
+    options_with(panics, Number(Arc::new(|| ())))
+}
+
+pub(crate) fn options_with(panics: &Arc<AtomicU64>, structure: impl Structure) -> Options {
     let panics = Arc::clone(panics);
     let extract = move |_: &[u8], value: &[u8], emit: &mut dyn FnMut(&[u8])| {
         if panics.fetch_update(SeqCst, SeqCst, |left| left.checked_sub(1)) == Ok(1) {
@@ -43,10 +47,10 @@ pub(crate) fn options(panics: &Arc<AtomicU64>) -> Options {
         .log_segment_bytes(256 << 10)
         .log_buffer_bytes(128 << 10)
         .index_extractor("whole", extract)
-        .structure(Arc::new(Number(Arc::new(|| ()))))
+        .structure(Arc::new(structure))
 }
 
-fn prepared(env: Environment) -> Environment {
+pub(crate) fn prepared(env: Environment) -> Environment {
     env.transact(|txn| {
         let t = txn.create_table("t")?;
         (0..4_u8).try_for_each(|n| t.put([n], [n; 20]))?;

@@ -102,8 +102,21 @@ pub struct Scan {
     lost_count: u32,
     ahead: Ahead,
     fetch: Fetch,
+    /// Where the value of the record is that was found last.
+    given: Given,
     /// A blob's content.
     value: Vec<u8>,
+}
+
+/// Where a record's value is.
+#[derive(Debug, Clone, Copy)]
+enum Given {
+    /// In the leaf's copy.
+    Here { at: usize, len: usize },
+    /// What the snapshot shows in place of it (C7).
+    Image { slot: usize },
+    /// Read from pages of its own.
+    Large,
 }
 
 /// How often a scan may lose its place in a row before it asks why (C11).
@@ -165,6 +178,7 @@ impl Tree {
             lost_count: 0,
             ahead: Ahead::default(),
             fetch: Fetch::over(self.page_bytes, 0),
+            given: Given::Large,
             value: Vec::new(),
         }
     }
@@ -201,9 +215,29 @@ impl Scan {
     /// A lock was refused, or a page cannot be read. After a refused lock the scan can go on, if the transaction can.
     #[inline]
     pub fn next(&mut self, txn: &mut Txn) -> Result<Option<Record<'_>>, TreeError> {
+        Ok(self.advance(txn)?.then(|| self.record()))
+    }
+
+    /// The record that [`Scan::advance`] has found last.
+    #[inline]
+    #[must_use]
+    pub fn record(&self) -> Record<'_> {
+        let value = match self.given {
+            Given::Here { at, len } => clamped(&self.page, at, len),
+            Given::Image { slot } => self.images.of(slot).map_or(&[][..], |image| &image.value),
+            Given::Large => &self.value,
+        };
+        (self.key.get(), value)
+    }
+
+    /// Goes to the next record, which [`Scan::record`] lends then. False at the end of the range.
+    ///
+    /// # Errors
+    /// As [`Scan::next`].
+    pub fn advance(&mut self, txn: &mut Txn) -> Result<bool, TreeError> {
         loop {
             if self.place != Place::InLeaf && !self.settle(txn)? {
-                return Ok(None);
+                return Ok(false);
             }
             let covered = self.is_covered(txn);
             if covered && txn.last_lsn() != self.covered_at && !self.is_good_covered(txn) {
@@ -230,12 +264,12 @@ impl Scan {
                     }
                     Step::End => {
                         self.place = Place::Done;
-                        return Ok(None);
+                        return Ok(false);
                     }
                 }
             } else if !self.is_inside && !self.is_within(slot) {
                 self.place = Place::Done;
-                return Ok(None);
+                return Ok(false);
             }
             let node = Node::new(&*self.page); // Once more, since a lock may have been taken in between.
             self.key.take(&node, &record);
@@ -278,42 +312,30 @@ impl Scan {
                 let view = self.at.map(|at| (&*txn, at));
                 let all = (0, reference.len);
                 blob::read_at(&self.tree.engine.cache, reference, all, view, &mut self.value)?;
-                return Ok(Some((self.key.get(), &self.value)));
+                self.given = Given::Large;
+                return Ok(true);
             }
-            if image.is_some() {
-                // Looked up again, since a borrow that is returned cannot also be looked at before.
-                return Ok(self.images.of(slot).map(|image| (self.key.get(), &image.value[..])));
-            }
-            return Ok(Some((self.key.get(), clamped(&self.page, at, len))));
+            self.given = if image.is_some() { Given::Image { slot } } else { Given::Here { at, len } };
+            return Ok(true);
         }
     }
 
-    /// Calls `f` with each record from here on, until it says false. The caller has the transaction to itself: nothing
-    /// is done with it in `f`.
-    ///
-    /// # Errors
-    /// As [`Scan::next`].
+    /// The key of the record that was given last. None if none was.
     #[inline]
-    pub fn for_each(&mut self, txn: &mut Txn, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> Result<(), TreeError> {
-        loop {
-            if !self.each_in_leaf(txn, &mut f) {
-                return Ok(());
-            }
-            // What is not as usual: this record only, or the first of the next leaf.
-            match self.next(txn)? {
-                Some((key, value)) if f(key, value) => {}
-                _ => return Ok(()),
-            }
-        }
+    #[must_use]
+    pub fn last_key(&self) -> Option<&[u8]> {
+        self.has_key.then(|| self.key.get())
     }
 
-    /// Gives the records of the copy up to one that needs more than a look. None is given where a record has to be
-    /// locked (C1), where some are not what the copy says (C7), or where the bound is near. False: `f` has ended the
-    /// scan.
+    /// Calls `f` with the next records as long as each needs no more than a look at the leaf's copy, in which nothing
+    /// waits. [`Scan::next`] gives the one after that. False: `f` has ended the scan by saying so.
+    ///
+    /// None is given where a record has to be locked (C1), where some are not what the copy says (C7), or where the
+    /// bound is near. The caller has the transaction to itself: nothing is done with it in `f`.
     ///
     /// Not inlined: the loop wants the registers to itself.
     #[inline(never)]
-    fn each_in_leaf(&mut self, txn: &Txn, f: &mut impl FnMut(&[u8], &[u8]) -> bool) -> bool {
+    pub fn each_in_leaf(&mut self, txn: &Txn, mut f: impl FnMut(&[u8], &[u8]) -> bool) -> bool {
         let is_usual = self.place == Place::InLeaf
             && self.direction == Direction::Forward
             && self.has_given
@@ -334,7 +356,6 @@ impl Scan {
                 return true;
             }
             self.key.take(&node, &record);
-            self.has_key = true;
             self.slot = slot + 1;
             if !f(self.key.get(), clamped(node.bytes(), record.value_at(), record.value_len())) {
                 return false;
