@@ -46,7 +46,7 @@ mod hit_cost {
         let disk = SimDisk::new();
         let region = Region::anonymous(4 << 30)?;
         let cache = Cache::new(CacheConfig {
-            slots: Arc::new(SlotTable::create(&region, 64)?),
+            slots: Arc::new(SlotTable::place(&region, 64)?),
             region,
             data: disk.open("data", Open::CREATE)?,
             double_write: disk.open("double-write", Open::CREATE)?,

@@ -58,8 +58,13 @@ const PREFETCH_LINES: usize = 5;
 /// So far ahead entries of the page table are fetched.
 const ENTRIES_AHEAD: u64 = 8;
 
+/// What a frame takes of the region.
+fn frame_bytes(page_bytes: u32) -> u64 {
+    u64::from(page_bytes) + Frames::DESCRIPTOR_BYTES + Policy::Lru.frame_bytes()
+}
+
 impl Cache {
-    /// A cache without pages.
+    /// The cache of a region. It has no pages if the region was made here.
     ///
     /// Before this is called on a data file that was used before, its torn pages have to be repaired: see
     /// [`Cache::repair_torn`].
@@ -80,7 +85,7 @@ impl Cache {
         if !page_bytes.is_power_of_two() || !(4096..=32768).contains(&page_bytes) {
             return Err(BufferError::Config { what: "page_bytes", found: page_bytes.into(), min: 4096, max: 32768 });
         }
-        let frame_bytes = u64::from(page_bytes) + Frames::DESCRIPTOR_BYTES + Policy::Lru.frame_bytes();
+        let frame_bytes = frame_bytes(page_bytes);
         let frame_count = cache_bytes / frame_bytes;
         if !(FRAMES_MIN..u64::from(u32::MAX)).contains(&frame_count) {
             let max = u64::from(u32::MAX - 1) * frame_bytes;
@@ -94,7 +99,9 @@ impl Cache {
         let frame_count = frame_count as u32;
         let table = PageTable::new(&region, data.len()?.div_ceil(u64::from(page_bytes)), max_pages)?;
         let frames = Frames::new(&region, frame_count, page_bytes, slots.count())?;
-        frames.control().policy.store(policy as u64, Relaxed);
+        if region.is_made_here() {
+            frames.control().policy.store(policy as u64, Relaxed);
+        }
         let batch_pages = tuning.batch_pages_max.min(frame_count / 4).max(1);
         let double_write = DoubleWrite::open(double_write, page_bytes, batch_pages, tuning.torn_pages)?;
         Ok(Arc::new(Cache {
@@ -113,10 +120,10 @@ impl Cache {
     }
 
     /// The cache as a thread of another simulated process finds it, in its view of the region, with `log` in the same
-    /// view. Files are used by both. Policies have words of their own there, since these are hints.
+    /// view. Files are used by both.
     ///
     /// # Errors
-    /// `Region`: the view is another region's, or full.
+    /// As [`Cache::new`].
     #[cfg(all(feature = "deaths", not(miri)))]
     pub fn attach(
         &self,
@@ -140,20 +147,19 @@ impl Cache {
         data: Arc<dyn DiskFile>,
         double_write: Arc<dyn DiskFile>,
     ) -> Result<Arc<Cache>, BufferError> {
-        let frame_count = self.frame_count();
-        Ok(Arc::new(Cache {
-            policies: [Policy::Clock.make(view, frame_count)?, Policy::Lru.make(view, frame_count)?],
-            table: self.table.attach(view)?,
-            pool: Pool { frames: self.pool.frames.attach(view)?, slots, log },
+        let page_bytes = self.page_bytes as u32;
+        let config = CacheConfig {
+            region: view.clone(),
+            slots,
             data,
-            double_write: self.double_write.attach(double_write),
-            page_bytes: self.page_bytes,
-            tuning: self.tuning,
-            writer: Writer::new(),
-            behind: Behind::default(),
-            readers: Readers::new(),
-            pending: Pending::none(),
-        }))
+            double_write,
+            log,
+            page_bytes,
+            cache_bytes: u64::from(self.frame_count()) * frame_bytes(page_bytes),
+            max_pages: self.table.max_pages(),
+            policy: Policy::default(), // That of the region is in force.
+        };
+        Cache::with_tuning(config, self.tuning)
     }
 
     /// Bytes of the region that the page table of a cache for these takes at the open.

@@ -224,32 +224,20 @@ impl Frames {
         slot_count: u32,
     ) -> Result<Frames, RegionError> {
         let words_per_page = page_bytes as usize / 8;
-        let control = region.handle_slice(region.alloc::<Control>(1, 128)?)?;
+        let control = region.place::<Control>("cache.control", 1, 128)?;
         let free_words = FreeBits::<Handle<[AtomicU64]>>::words_needed(frame_count) as u64;
-        let free = FreeBits::over(region.handle_slice(region.alloc::<AtomicU64>(free_words, 64)?)?, frame_count);
-        let device_waits = region.handle_slice(region.alloc::<AtomicU64>(u64::from(slot_count), 64)?)?;
-        let descriptors = region.alloc::<Descriptor>(u64::from(frame_count), 128)?;
-        region.advise_huge(descriptors);
-        let descriptors = region.handle_slice(descriptors)?;
-        let span = region.alloc::<AtomicU64>(u64::from(frame_count) * words_per_page as u64, FRAMES_ALIGN_BYTES)?;
-        region.advise_huge(span);
-        let frames =
-            Frames { descriptors, words: region.handle_slice(span)?, control, free, device_waits, words_per_page };
-        (0..frame_count).for_each(|turn| frames.free.set(turn));
+        let free = FreeBits::over(region.place("cache.free", free_words, 64)?, frame_count);
+        let device_waits = region.place("cache.device_waits", u64::from(slot_count), 64)?;
+        let descriptors = region.place("cache.descriptors", u64::from(frame_count), 128)?;
+        descriptors.advise_huge();
+        let word_count = u64::from(frame_count) * words_per_page as u64;
+        let words = region.place("cache.frames", word_count, FRAMES_ALIGN_BYTES)?;
+        words.advise_huge();
+        let frames = Frames { descriptors, words, control, free, device_waits, words_per_page };
+        if region.is_made_here() {
+            (0..frame_count).for_each(|turn| frames.free.set(turn));
+        }
         Ok(frames)
-    }
-
-    /// The same frames in another simulated process's view of the region.
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub(crate) fn attach(&self, view: &Region) -> Result<Frames, RegionError> {
-        Ok(Frames {
-            descriptors: view.same_slice(&self.descriptors)?,
-            words: view.same_slice(&self.words)?,
-            control: view.same_slice(&self.control)?,
-            free: FreeBits::over(view.same_slice(self.free.words())?, self.count()),
-            device_waits: view.same_slice(&self.device_waits)?,
-            words_per_page: self.words_per_page,
-        })
     }
 
     pub(crate) fn count(&self) -> u32 {

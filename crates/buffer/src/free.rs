@@ -57,11 +57,6 @@ impl<W: Deref<Target = [AtomicU64]>> FreeBits<W> {
         FreeBits { words, starts, level_count }
     }
 
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub(crate) fn words(&self) -> &W {
-        &self.words
-    }
-
     fn word(&self, level: usize, no: usize) -> &AtomicU64 {
         &self.words[self.starts[level] + no]
     }

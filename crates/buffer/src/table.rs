@@ -31,6 +31,8 @@ const PIECE_COUNT: usize = 40;
 const SPREAD_ENTRIES: u64 = 256;
 /// Cache lines of so many entries: `log2` of the entries in one.
 const LINE_BITS: u32 = 2;
+/// The first piece's name in the region.
+const FIRST: &str = "cache.pages";
 /// For the region's own head and for alignment.
 const REGION_HEAD_BYTES: u64 = 64 << 10;
 
@@ -70,27 +72,18 @@ impl PageTable {
 
     pub fn new(region: &Region, data_pages: u64, max_pages: u64) -> Result<PageTable, BufferError> {
         let max_pages = max_pages.min(MAX_PAGES);
-        let count = PageTable::first_entries(data_pages, max_pages);
+        // The data file has grown, perhaps, since the region was made.
+        let count = match region.placed_count(FIRST) {
+            Some(places) => places.min(max_pages),
+            None => PageTable::first_entries(data_pages, max_pages),
+        };
         Ok(PageTable {
-            first: region.handle_slice(region.alloc::<PageEntry>(count.next_multiple_of(SPREAD_ENTRIES), 64)?)?,
+            first: region.place(FIRST, count.next_multiple_of(SPREAD_ENTRIES), 64)?,
             first_count: count,
             more: std::array::from_fn(|_| OnceLock::new()),
             growing: Mutex::new(()),
             first_bits: count.max(1).ilog2(),
             max_pages,
-        })
-    }
-
-    /// The first piece as another simulated process finds it. Pages behind it have other entries there.
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub fn attach(&self, view: &Region) -> Result<PageTable, BufferError> {
-        Ok(PageTable {
-            first: view.same_slice(&self.first)?,
-            first_count: self.first_count,
-            more: std::array::from_fn(|_| OnceLock::new()),
-            growing: Mutex::new(()),
-            first_bits: self.first_bits,
-            max_pages: self.max_pages,
         })
     }
 
@@ -140,7 +133,7 @@ impl PageTable {
             let count = base.min(self.max_pages - base).next_multiple_of(SPREAD_ENTRIES);
             let bytes = count * size_of::<PageEntry>() as u64 + REGION_HEAD_BYTES;
             let region = Region::anonymous(bytes)?;
-            let _ = place.set(region.handle_slice(region.alloc::<PageEntry>(count, 64)?)?);
+            let _ = place.set(region.place("cache.more_pages", count, 64)?);
         }
         self.get(page.0).ok_or(out_of_range)
     }

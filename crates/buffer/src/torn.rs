@@ -111,19 +111,6 @@ impl DoubleWrite {
         Arc::clone(&self.file)
     }
 
-    /// The same area, used by another simulated process, which has opened the file.
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub(crate) fn attach(&self, file: Arc<dyn DiskFile>) -> DoubleWrite {
-        DoubleWrite {
-            file,
-            torn_pages: self.torn_pages,
-            page_bytes: self.page_bytes,
-            lane_pages: self.lane_pages,
-            marked: AtomicU64::new(0),
-            buffers: Mutex::new(Vec::new()),
-        }
-    }
-
     /// Takes the area in `file`, which is made if the file has none. Slots of an area that is there keep what they hold
     /// until they are used.
     pub(crate) fn open(

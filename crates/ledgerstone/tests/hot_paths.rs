@@ -421,7 +421,7 @@ impl Twins {
 fn twins(seed: u64, locks_max: u32, escalate_after: u32) {
     let options = tiny().durability(Durability::Volatile).escalate_after(escalate_after);
     let options = options.own_lock_manager(move |region, slots, config| {
-        Ok(Arc::new(LockTable::create(region, slots, LockConfig { locks_max, ..config })?) as Arc<dyn LockManager>)
+        Ok(Arc::new(LockTable::place(region, slots, LockConfig { locks_max, ..config })?) as Arc<dyn LockManager>)
     });
     let env = options.open_on(Arc::new(SimDisk::new())).unwrap();
     env.transact(|txn| txn.create_table("a").and_then(|_| txn.create_table("b")).map(drop)).unwrap();

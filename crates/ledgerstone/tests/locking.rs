@@ -411,7 +411,7 @@ fn a_program_may_bring_its_own_lock_manager() {
     let count = Arc::clone(&made);
     let options = quick().own_lock_manager(move |region, slots, config| {
         count.fetch_add(1, SeqCst);
-        Ok(Arc::new(LockTable::create(region, slots, config)?) as Arc<dyn LockManager>)
+        Ok(Arc::new(LockTable::place(region, slots, config)?) as Arc<dyn LockManager>)
     });
     move_money(&bank(options));
     assert_eq!(made.load(SeqCst), 1);
@@ -854,7 +854,7 @@ fn a_lock_that_was_refused_is_asked_for_again_only_where_that_may_help() {
     let (asked, is_full) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (count, full) = (Arc::clone(&asked), Arc::clone(&is_full));
     let env = bank(quick().own_lock_manager(move |region, slots, config| {
-        let table = LockTable::create(region, slots, config)?;
+        let table = LockTable::place(region, slots, config)?;
         Ok(Arc::new(Counting { table, asked: Arc::clone(&count), is_full: Arc::clone(&full) }) as Arc<dyn LockManager>)
     }));
     let asked_by = |f: &dyn Fn() -> Result<(), Error>| {

@@ -169,9 +169,9 @@ mod tests {
         let outcome = Scheduler::run(1, || {
             let config = LockConfig { owners: 2, locks_max: 64, ..LockConfig::default() };
             let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("a small region");
-            let slots = Arc::new(SlotTable::create(&region, 4).expect("it fits"));
-            let kept = LockTable::create(&region, &slots, config).expect("it fits");
-            let others = NoLocks::create(&region, 2).expect("it fits");
+            let slots = Arc::new(SlotTable::place(&region, 4).expect("it fits"));
+            let kept = LockTable::place(&region, &slots, config).expect("it fits");
+            let others = NoLocks::place(&region, 2).expect("it fits");
             let locks = Arc::new(Apart::new(TableId(2), kept, Arc::new(others)));
             let (kept_key, other_key) = (LockName::key(TableId(2), 7), LockName::key(TableId(3), 7));
             let (owner, there) = (OwnerNo(0), Arc::clone(&locks));
@@ -199,9 +199,9 @@ mod tests {
     fn locks_of_the_table_are_held_and_all_others_are_not() {
         let config = LockConfig { owners: 2, locks_max: 64, ..LockConfig::default() };
         let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("a small region");
-        let slots = Arc::new(SlotTable::create(&region, 2).expect("it fits"));
-        let kept = LockTable::create(&region, &slots, config).expect("it fits");
-        let others = NoLocks::create(&region, 2).expect("it fits");
+        let slots = Arc::new(SlotTable::place(&region, 2).expect("it fits"));
+        let kept = LockTable::place(&region, &slots, config).expect("it fits");
+        let others = NoLocks::place(&region, 2).expect("it fits");
         let locks = Apart::new(TableId(2), kept, Arc::new(others));
         let (alice, bob) = (OwnerNo(0), OwnerNo(1));
         locks.begin(alice, Xid(1));

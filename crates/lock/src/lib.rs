@@ -11,8 +11,8 @@
 //!
 //! let config = LockConfig { owners: 8, locks_max: 1000, ..LockConfig::default() };
 //! let region = Region::anonymous(1 << 24)?;
-//! let slots = std::sync::Arc::new(SlotTable::create(&region, 64)?);
-//! let locks = LockTable::create(&region, &slots, config)?;
+//! let slots = std::sync::Arc::new(SlotTable::place(&region, 64)?);
+//! let locks = LockTable::place(&region, &slots, config)?;
 //! let (alice, bob) = (OwnerNo(0), OwnerNo(1));
 //! locks.begin(alice, Xid(1));
 //! locks.begin(bob, Xid(2));

@@ -30,14 +30,14 @@ pub struct NoLocks {
 }
 
 impl NoLocks {
-    /// Makes one for owners numbered below `owner_count`.
+    /// That of `region`, for owners numbered below `owner_count`.
     ///
     /// # Errors
-    /// The region has no room for a bit an owner and two cache lines.
-    pub fn create(region: &Region, owner_count: u32) -> Result<NoLocks, RegionError> {
+    /// As [`Region::place`]: a bit an owner and two cache lines.
+    pub fn place(region: &Region, owner_count: u32) -> Result<NoLocks, RegionError> {
         let words = u64::from(owner_count.max(1)).div_ceil(64).next_multiple_of(8);
-        let writers = region.handle_slice(region.alloc::<AtomicU64>(words, 64)?)?;
-        let newest_commit = region.handle_slice(region.alloc::<AtomicU64>(8, 64)?)?;
+        let writers = region.place::<AtomicU64>("no_locks.writers", words, 64)?;
+        let newest_commit = region.place::<AtomicU64>("no_locks.newest", 8, 64)?;
         Ok(NoLocks { writers, newest_commit })
     }
 
@@ -133,7 +133,7 @@ mod tests {
     const BOB: OwnerNo = OwnerNo(1);
 
     fn manager() -> NoLocks {
-        NoLocks::create(&Region::anonymous(1 << 16).expect("a small region"), 2).expect("it fits")
+        NoLocks::place(&Region::anonymous(1 << 16).expect("a small region"), 2).expect("it fits")
     }
 
     #[test]

@@ -305,23 +305,19 @@ pub struct LockTable {
 }
 
 impl LockTable {
-    /// Makes an empty lock table in `region`, whose threads have their slots in `slots`.
+    /// The lock table of `region`, whose threads have their slots in `slots`. It is empty if the region was made here.
     ///
     /// # Errors
-    /// The region has no room for [`LockConfig::region_bytes`], or the calling thread gets no slot.
-    pub fn create(region: &Region, slots: &Arc<SlotTable>, config: LockConfig) -> Result<LockTable, RegionError> {
+    /// As [`Region::place`]: the region has no room for [`LockConfig::region_bytes`], or was made with another
+    /// `config`. The calling thread gets no slot.
+    pub fn place(region: &Region, slots: &Arc<SlotTable>, config: LockConfig) -> Result<LockTable, RegionError> {
         let maker = Holder::of(slots.try_current()?);
-        let header = region.alloc::<Header>(1, 64)?;
-        let buckets = region.alloc::<Bucket>(u64::from(config.bucket_count()), 64)?;
-        let nodes = region.alloc::<Node>(u64::from(config.node_count()), 64)?;
-        let owners = region.alloc::<Owner>(u64::from(config.owners.max(1)), 64)?;
-        let flags = region.alloc::<Flags>(config.flag_count(), 64)?;
         let table = LockTable {
-            header: region.handle_slice(header)?,
-            buckets: region.handle_slice(buckets)?,
-            nodes: region.handle_slice(nodes)?,
-            owners: region.handle_slice(owners)?,
-            flags: region.handle_slice(flags)?,
+            header: region.place("locks.header", 1, 64)?,
+            buckets: region.place("locks.buckets", u64::from(config.bucket_count()), 64)?,
+            nodes: region.place("locks.nodes", u64::from(config.node_count()), 64)?,
+            owners: region.place("locks.owners", u64::from(config.owners.max(1)), 64)?,
+            flags: region.place("locks.flags", config.flag_count(), 64)?,
             slots: Arc::clone(slots),
             maker,
             config,
@@ -329,31 +325,24 @@ impl LockTable {
             forgotten: None,
             bucket_shift: 64 - config.bucket_count().trailing_zeros(),
         };
-        // Nobody else knows the table yet.
-        table.header().fresh.store(1 + config.reserve_count(), Relaxed);
-        table.fill_reserve();
+        if region.is_made_here() {
+            // Nobody else knows the table yet.
+            table.header().fresh.store(1 + config.reserve_count(), Relaxed);
+            table.fill_reserve();
+        }
         Ok(table)
     }
 
     /// The table as a thread of another simulated process finds it, in its view of the region.
     ///
-    /// # Errors [`RegionError::NotThere`]: it is another region's. [`RegionError::NoThreadSlot`]: the calling thread
-    /// gets no slot.
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub fn attach(&self, view: &Region, slots: &Arc<SlotTable>) -> Result<LockTable, RegionError> {
-        Ok(LockTable {
-            header: view.same_slice(&self.header)?,
-            buckets: view.same_slice(&self.buckets)?,
-            nodes: view.same_slice(&self.nodes)?,
-            owners: view.same_slice(&self.owners)?,
-            flags: view.same_slice(&self.flags)?,
-            slots: Arc::clone(slots),
-            maker: Holder::of(slots.try_current()?),
-            config: self.config,
-            #[cfg(test)]
-            forgotten: self.forgotten,
-            bucket_shift: self.bucket_shift,
-        })
+    /// # Errors
+    /// As [`LockTable::place`].
+    #[cfg(feature = "deaths")]
+    pub fn view(&self, view: &Region, slots: &Arc<SlotTable>) -> Result<LockTable, RegionError> {
+        let table = LockTable::place(view, slots, self.config)?;
+        #[cfg(test)]
+        let table = LockTable { forgotten: self.forgotten, ..table };
+        Ok(table)
     }
 
     /// Counters since the table was made.

@@ -80,8 +80,8 @@ impl Model {
 fn run(script: &[Step], buckets: u32, fast_intentions: bool) -> Result<(), TestCaseError> {
     let config = LockConfig { owners: OWNERS, locks_max: 256, buckets, fast_intentions, ..LockConfig::default() };
     let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("address space");
-    let slots = Arc::new(SlotTable::create(&region, 4).expect("address space"));
-    let locks = LockTable::create(&region, &slots, config).expect("region_bytes is enough");
+    let slots = Arc::new(SlotTable::place(&region, 4).expect("address space"));
+    let locks = LockTable::place(&region, &slots, config).expect("region_bytes is enough");
     let mut model = Model::default();
     (0..OWNERS).for_each(|owner| locks.begin(OwnerNo(owner), Xid(0)));
     for (i, step) in script.iter().enumerate() {

@@ -532,7 +532,7 @@ mod tests {
     #[test]
     fn a_thread_without_a_slot_ends_what_another_began() {
         let region = Region::anonymous(16 << 20).unwrap();
-        let slots = Arc::new(SlotTable::create(&region, 1).unwrap());
+        let slots = Arc::new(SlotTable::place(&region, 1).unwrap());
         let config = LogConfig::new(Arc::new(SimDisk::new()), region, *b"test environment");
         let log = Log::open(LogConfig { kept_claim_count: 4, slots: Some(slots), ..config }).unwrap();
         let before = log.room().committed();

@@ -34,9 +34,9 @@ impl Log {
         let control = control.map_err(LogError::from)?;
         let write_buffer = self.write_buffer.lock().as_ref().map(|buffer| AlignedBuf::new(buffer.len()));
         Ok(Arc::new(Log {
-            state: view.same(&self.state)?,
-            ring: view.same_slice(&self.ring)?,
-            own: view.same_slice(&self.own)?,
+            state: view.place_one("log.state", 128)?,
+            ring: view.place("log.ring", self.ring.len() as u64, 1)?,
+            own: view.place("log.own", self.own.len() as u64, 64)?,
             slots,
             a_slot: OnceLock::new(),
             segments: Segments::new(Arc::clone(&disk), self.segments.segment_bytes(), false),

@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::{Lsn, OpId, Xid};
 use ledgerstone_region::sync::{self, JoinHandle, ThreadMark};
-use ledgerstone_region::{ForkMark, Handle, Latch, Region, RegionError, SlotNo, SlotTable};
+use ledgerstone_region::{ForkMark, Handle, Latch, RegionError, SlotNo, SlotTable};
 use ledgerstone_region::{Mutex, atomic};
 
 use crate::EnvironmentId;
@@ -114,14 +114,7 @@ impl Log {
     /// A setting that cannot work, no space, the disk's errors.
     pub fn open(config: LogConfig) -> Result<Arc<Log>, LogError> {
         config.check()?;
-        let full = |at: Option<_>| at.ok_or(LogError::Setting { name: "region", value: 0, must: "large enough" });
-        let states = config.region.alloc::<LogState>(1, 128)?;
-        let state = config.region.handle(full(states.at(0))?)?;
-        let words = config.region.alloc::<atomic::AtomicU64>(config.buffer_bytes / 8, BLOCK_BYTES)?;
-        let ring = config.region.handle_slice(words)?;
-        let slots = config.slots.clone().map_or_else(|| own_slots(&config.region), Ok)?;
-        let own = config.region.handle_slice(config.region.alloc::<Own>(u64::from(slots.count()), 64)?)?;
-
+        let Places { state, ring, slots, own } = Places::of(&config)?;
         let segments = Segments::new(Arc::clone(&config.disk), config.segment_bytes, false);
         if !config.is_read_only {
             segments.prepare_dir()?;
@@ -522,8 +515,25 @@ const LET_IN_ROUNDS: u32 = 50;
 /// Threads that can use a log of its own slots.
 const OWN_SLOTS: u32 = 256;
 
-fn own_slots(region: &Region) -> Result<Arc<SlotTable>, RegionError> {
-    SlotTable::create(region, OWN_SLOTS).map(Arc::new)
+/// What a log has in its region.
+pub(crate) struct Places {
+    pub state: Handle<LogState>,
+    pub ring: Handle<[atomic::AtomicU64]>,
+    pub slots: Arc<SlotTable>,
+    pub own: Handle<[Own]>,
+}
+
+impl Places {
+    pub fn of(config: &LogConfig) -> Result<Places, RegionError> {
+        let region = &config.region;
+        let slots = config.slots.clone().map_or_else(|| SlotTable::place(region, OWN_SLOTS).map(Arc::new), Ok)?;
+        Ok(Places {
+            state: region.place_one("log.state", 128)?,
+            ring: region.place("log.ring", config.buffer_bytes / 8, BLOCK_BYTES)?,
+            own: region.place("log.own", u64::from(slots.count()), 64)?,
+            slots,
+        })
+    }
 }
 
 /// How often the block is read again.

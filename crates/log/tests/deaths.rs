@@ -82,7 +82,7 @@ impl World {
     fn new(work: Work, forgotten: Option<RepairPart>) -> World {
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
         let region = Region::shared(1 << 20).unwrap();
-        let slots = Arc::new(SlotTable::create(&region, 32).unwrap());
+        let slots = Arc::new(SlotTable::place(&region, 32).unwrap());
         let settings =
             LogConfig { region: region.clone(), slots: Some(Arc::clone(&slots)), ..config(Arc::clone(&disk)) };
         // Small ones allow nobody to keep more.
@@ -93,7 +93,7 @@ impl World {
 
     fn view(&self) -> Own {
         let view = self.region.view().unwrap();
-        let slots = Arc::new(self.slots.attach(&view).unwrap());
+        let slots = Arc::new(SlotTable::place(&view, self.slots.max_threads()).unwrap());
         let log = self.log.attach(&view, Arc::clone(&slots), Arc::clone(&self.disk), self.forgotten).unwrap();
         Own { log, slots, appended: Arc::clone(&self.appended) }
     }

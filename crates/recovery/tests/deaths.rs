@@ -111,10 +111,10 @@ fn ops() -> Registry {
 fn engine_of(region: &Region, slots: Arc<SlotTable>, log: Arc<Log>, cache: Arc<Cache>) -> Arc<Engine> {
     let locks = LockConfig { owners: 64, locks_max: 64, buckets: 64, ..LockConfig::default() };
     Engine::new(EngineParts {
-        locks: Arc::new(LockTable::create(region, &slots, locks).unwrap()),
-        table: TxnTable::create(region, 2).unwrap(),
-        versions: VersionStore::create(region, &log, &slots, 64 << 10, 4).unwrap(),
-        structure_latches: StructureLatches::create(region).unwrap(),
+        locks: Arc::new(LockTable::place(region, &slots, locks).unwrap()),
+        table: TxnTable::place(region, 2).unwrap(),
+        versions: VersionStore::place(region, &log, &slots, 64 << 10, 4).unwrap(),
+        structure_latches: StructureLatches::place(region).unwrap(),
         region: region.clone(),
         slots,
         log,
@@ -131,7 +131,7 @@ impl World {
         sim.set_hook(Arc::new(|what| sync::yield_point(what)));
         let disk: Arc<dyn Disk> = Arc::new(sim);
         let region = Region::shared(24 << 20).unwrap();
-        let slots = Arc::new(SlotTable::create(&region, 48).unwrap());
+        let slots = Arc::new(SlotTable::place(&region, 48).unwrap());
         let log = Log::open(LogConfig {
             slots: Some(Arc::clone(&slots)),
             segment_bytes: 64 << 10,
@@ -173,11 +173,11 @@ impl World {
     fn process(&self) -> Own {
         let root = &self.root.engine;
         let view = root.region.view().unwrap();
-        let slots = Arc::new(root.slots.attach(&view).unwrap());
+        let slots = Arc::new(SlotTable::place(&view, root.slots.max_threads()).unwrap());
         let log = root.log.attach(&view, Arc::clone(&slots), Arc::clone(&self.disk), None).unwrap();
         let cache = root.cache.attach(&view, Arc::clone(&slots), Arc::clone(&log) as _).unwrap();
         let engine = engine_of(&view, slots, log, cache);
-        let space = self.root.space.attach(&view, &engine, Arc::clone(&self.root.data)).unwrap();
+        let space = Space::join(&engine, Arc::clone(&self.root.data)).unwrap();
         Own { engine, space, ..self.root.clone() }
     }
 }

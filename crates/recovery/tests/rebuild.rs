@@ -85,7 +85,7 @@ impl World {
     /// Another cache over the same data file, with nothing in it.
     fn empty_cache(&self) -> Arc<Cache> {
         let region = Region::anonymous(8 << 20).unwrap();
-        let slots = Arc::new(SlotTable::create(&region, 8).unwrap());
+        let slots = Arc::new(SlotTable::place(&region, 8).unwrap());
         Cache::new(CacheConfig {
             region,
             slots,

@@ -34,15 +34,29 @@ pub enum RegionError {
         /// The most that is kept.
         max_bytes: u64,
     },
-    /// Nothing of this type was allocated there.
-    #[error("no {count} values of {type_name} at offset {offset}")]
-    NotThere {
-        /// The offset asked for.
-        offset: u64,
-        /// How many values were asked for.
-        count: u64,
-        /// Their type.
-        type_name: &'static str,
+    /// What is to lie in a region has a name of its own there.
+    #[error("the region has {name} already")]
+    NameTaken {
+        /// The name.
+        name: &'static str,
+    },
+    /// A name has 1 to 24 bytes, and a region so many names.
+    #[error("{name:?} is too long for a name of 1 to 24 bytes, or the region has {max} names already")]
+    NoName {
+        /// The name.
+        name: &'static str,
+        /// How many names there can be.
+        max: usize,
+    },
+    /// The program that made the region is another build, or has other settings.
+    #[error("{name} is {found} in the region, and this program expects {expected}")]
+    Differs {
+        /// What lies there.
+        name: &'static str,
+        /// How it lies there.
+        found: String,
+        /// How it would lie if this program had made the region.
+        expected: String,
     },
     /// A slot table of this size cannot be numbered.
     #[error("{asked} thread slots asked for, 1 to {max} are possible")]

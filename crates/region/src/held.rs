@@ -218,7 +218,7 @@ mod tests {
     #[test]
     fn a_ninth_latch_is_taken_exclusively() {
         let region = Region::anonymous(1 << 16).expect("a small region");
-        let slots = SlotTable::create(&region, 2).expect("it fits");
+        let slots = SlotTable::place(&region, 2).expect("it fits");
         let (me, latches) = (slots.current(), [const { Latch::new() }; 9]);
         let line = slots.held(me);
         let named = latches.iter().zip(1..);

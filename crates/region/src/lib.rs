@@ -1,14 +1,14 @@
 //! Memory that transactions share: offsets, words, latches, slots, and the one door to time and waiting.
 //!
-//! A [`Region`] is one mapping. Its values are [`Shared`]: atomics only, addressed by [`Offset`]s, and reached through
-//! [`Handle`]s that are private to a process. Page bytes are [`Words`]. A [`Latch`] says which thread may change them.
+//! A [`Region`] is one mapping. Its values are [`Shared`]: atomics only, found by name, and reached through [`Handle`]s
+//! that are private to a process. Page bytes are [`Words`]. A [`Latch`] says which thread may change them.
 //!
 //! The unsafe code of this crate relies on these invariants:
 //!
 //! R1. Memory of a region is zeroed before it is given out. It is given out once, and never moves.
 //! R2. A region stays mapped while a [`Region`] or a [`Handle`] of it exists.
-//! R3. A handle points at whole, aligned values of its type. Offset, count and alignment are checked against the block
-//!     that was allocated there, and the block's type is the handle's type.
+//! R3. A handle points at whole, aligned values of its type, which lie inside the mapping. Who finds them by name checks
+//!     that, and that their layout is the type's (`directory.rs`).
 //! R4. Every type in a region is [`Shared`]: `repr(C)`, valid for any bits, without `Drop`, and made of atomics. So a
 //!     shared reference to it is all that any code gets or needs.
 //! R5. Because of R3 and R4, all accesses to one byte have the same size and are atomic. Page bytes are reached by
@@ -26,6 +26,8 @@
 pub mod atomic;
 mod common;
 mod crc;
+#[cfg(not(loom))]
+mod directory;
 mod error;
 #[cfg(not(loom))]
 mod fork;
@@ -44,8 +46,6 @@ mod loom_own_cell;
 #[cfg(not(loom))]
 mod map;
 mod mutex;
-#[cfg(not(loom))]
-mod offset;
 mod ordered;
 #[cfg(any(not(loom), test))]
 mod own_cell;
@@ -76,8 +76,6 @@ pub use map::{Handle, Region, WeakHandle};
 pub use mutex::{Mutex, RwLock};
 #[cfg(not(loom))]
 pub use mutex::{TimedGuard, TimedMutex, Waiter};
-#[cfg(not(loom))]
-pub use offset::{Offset, Span};
 pub use ordered::{ByName, ByNumber, Entries, Keys, Name, NamedEntries, Number, NumberSet};
 #[cfg(not(loom))]
 pub use own_cell::OwnCell;
@@ -88,7 +86,7 @@ pub use random::Random;
 pub use repair::{AnotherDied, Dead, Repair};
 pub use share::Share;
 #[cfg(not(loom))]
-pub use shared::Shared;
+pub use shared::{Shared, layout_of};
 pub use slot::{SLOTS_MAX, SlotNo};
 #[cfg(not(loom))]
 pub use slot::{SlotTable, ThreadGuard, ThreadSlot, as_another_thread};

@@ -8,29 +8,31 @@
 //!     16     8  reserve_bytes
 //!     24     8  next_byte        lowest byte that was not given out
 //!     32    32  zero
-//!     64     :  blocks
+//!     64  4032  directory        what lies where (`directory.rs`)
+//!   4096     :  what was given out
 //! ```
 //! Address space is reserved, memory comes when it is touched. Nothing is given back before the whole region is: what
 //! is reused is reused by its owner (frames, slots, lock requests).
 //!
-//! Every process keeps its own list of the blocks and their types, so that following an [`Offset`] can be checked (R3).
+//! The same code puts a part of the engine into a region that it makes and into one that it joins. In the first it is
+//! given zeroed memory, which it fills ([`Region::is_made_here`]). In the second it finds what is there, by name.
 //! The only place that maps memory.
 //!
 //! With the feature `deaths`, a region can be mapped several times at several addresses, once for each simulated
-//! process. Such a mapping is a *view*. What was given out until then is found in it at the same offsets.
+//! process. Such a mapping is a *view*: a region that is joined.
 
 use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
-use crate::{ByNumber, Offset, RegionError, Shared, Span, shared};
-use std::any::TypeId;
+use crate::directory::{Directory, FullName, Place};
+use crate::{RegionError, Shared, shared};
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// Alignments up to this one are kept: that of a huge page.
 const ALIGN_BYTES_MAX: u64 = 2 << 20;
 const MAGIC: u64 = u64::from_le_bytes(*b"ledgregn");
-const HEADER_VERSION: u32 = 1;
+const HEADER_VERSION: u32 = 2;
 
 shared! {
     /// The first bytes of a region.
@@ -41,13 +43,16 @@ shared! {
         reserve_bytes: AtomicU64,
         next_byte: AtomicU64,
         zeroes: [AtomicU64; 4],
-    } size 64
+        directory: Directory,
+    } size 4096
 }
 
 /// One mapping. Clones are the same region. It is unmapped when the last clone and the last [`Handle`] are gone.
 #[derive(Clone)]
 pub struct Region {
     mapping: Arc<Mapping>,
+    /// Before each name that is placed.
+    whose: &'static str,
 }
 
 /// Values found in a region. A handle is private to a process, and keeps the region mapped.
@@ -62,20 +67,15 @@ pub struct WeakHandle<T: ?Sized> {
     mapping: Weak<Mapping>,
 }
 
-/// What was given out at some offset.
-#[derive(Clone, Copy)]
-struct Block {
-    count: u64,
-    type_id: TypeId,
-}
-
 struct Mapping {
     id: u64,
     /// Aligned to [`ALIGN_BYTES_MAX`], so that offsets and addresses are aligned alike.
     base: NonNull<u8>,
     reserve_bytes: u64,
     memory: Memory,
-    blocks: Mutex<ByNumber<u64, Block>>,
+    is_made_here: bool,
+    /// Held while something is given out.
+    giving: Mutex<()>,
 }
 
 // SAFETY: the mapping's memory is reached through `Shared` values only, which are Sync (R4); the rest is Send and Sync.
@@ -105,46 +105,26 @@ impl Region {
         Ok(Region::create(reserve_bytes, memory, base))
     }
 
-    /// Another mapping of a region that [`Region::shared`] made, at another address, for another simulated process. It
-    /// knows what was given out until now. Simulated threads that sleep on a word of one mapping meet those of all.
+    /// Another mapping of a region that [`Region::shared`] made, at another address, for another simulated process.
+    /// Simulated threads that sleep on a word of one mapping meet those of all.
     ///
     /// # Errors
     /// [`RegionError::MapRefused`], also if the region is not shared.
     #[cfg(all(feature = "deaths", not(miri)))]
     pub fn view(&self) -> Result<Region, RegionError> {
         let (memory, base) = self.mapping.memory.map_again(self.mapping.reserve_bytes)?;
-        let blocks = self.mapping.blocks().range(..).map(|(at, block)| (at, *block)).collect();
-        Ok(Region::with(self.mapping.reserve_bytes, memory, base, blocks))
+        Ok(Region::with(self.mapping.reserve_bytes, memory, base, false))
     }
 
-    /// The value at the place in this view where `other` is in its own.
-    ///
-    /// # Errors
-    /// [`RegionError::NotThere`].
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub fn same<T: Shared>(&self, other: &Handle<T>) -> Result<Handle<T>, RegionError> {
-        self.handle(Offset::from_raw(other.mapping.offset_of(other.at.cast())))
-    }
-
-    /// As [`Region::same`], for several values.
-    ///
-    /// # Errors
-    /// [`RegionError::NotThere`].
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub fn same_slice<T: Shared>(&self, other: &Handle<[T]>) -> Result<Handle<[T]>, RegionError> {
-        let at = if other.is_empty() { 0 } else { other.mapping.offset_of(other.at.cast()) };
-        self.handle_slice(Span::new(Offset::from_raw(at), other.len() as u64))
-    }
-
-    fn with(reserve_bytes: u64, memory: Memory, base: NonNull<u8>, blocks: ByNumber<u64, Block>) -> Region {
+    fn with(reserve_bytes: u64, memory: Memory, base: NonNull<u8>, is_made_here: bool) -> Region {
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let id = NEXT_ID.fetch_add(1, Relaxed); // A number that differs: no order with anything is needed.
-        Region { mapping: Arc::new(Mapping { id, base, reserve_bytes, memory, blocks: Mutex::new(blocks) }) }
+        let giving = Mutex::new(());
+        Region { mapping: Arc::new(Mapping { id, base, reserve_bytes, memory, is_made_here, giving }), whose: "" }
     }
 
     fn create(reserve_bytes: u64, memory: Memory, base: NonNull<u8>) -> Region {
-        let blocks = ByNumber::from_iter([(0, Block { count: 1, type_id: TypeId::of::<Header>() })]);
-        let region = Region::with(reserve_bytes, memory, base, blocks);
+        let region = Region::with(reserve_bytes, memory, base, true);
         let header = region.mapping.header();
         header.magic.store(MAGIC, Relaxed); // Relaxed: nobody else has the region yet.
         header.version.store(HEADER_VERSION, Relaxed);
@@ -153,65 +133,54 @@ impl Region {
         region
     }
 
-    /// Allocates `count` zeroed values, the first at a multiple of `align_bytes`. With 1, the alignment is that of the
-    /// type.
-    ///
-    /// # Errors
-    /// [`RegionError::Full`] and [`RegionError::BadAlignment`].
-    pub fn alloc<T: Shared>(&self, count: u64, align_bytes: u64) -> Result<Span<T>, RegionError> {
-        if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
-            return Err(RegionError::BadAlignment { align_bytes, max_bytes: ALIGN_BYTES_MAX });
-        }
-        let align_bytes = align_bytes.max(align_of::<T>() as u64);
-        let mut blocks = self.mapping.blocks();
-        let header = self.mapping.header();
-        let next_byte = header.next_byte.load(Relaxed); // Relaxed: the list's mutex orders what allocators do.
-        let left_bytes = self.mapping.reserve_bytes - next_byte;
-        let bytes = count.checked_mul(size_of::<T>() as u64);
-        let start = next_byte.checked_next_multiple_of(align_bytes);
-        let place = start.zip(bytes).and_then(|(start, bytes)| Some((start, start.checked_add(bytes)?)));
-        match place {
-            Some((start, end)) if end <= self.mapping.reserve_bytes => {
-                header.next_byte.store(end, Relaxed);
-                if end > start {
-                    blocks.insert(start, Block { count, type_id: TypeId::of::<T>() });
-                }
-                Ok(Span::new(Offset::from_raw(start), count))
-            }
-            _ => Err(RegionError::Full { asked_bytes: bytes.unwrap_or(u64::MAX), left_bytes }),
-        }
+    /// The same region, for a part whose names may be those of other parts. `whose` comes before each.
+    #[must_use]
+    pub fn of(&self, whose: &'static str) -> Region {
+        Region { mapping: Arc::clone(&self.mapping), whose }
     }
 
-    /// The value at `at`.
-    ///
-    /// # Errors
-    /// [`RegionError::NotThere`] if no `T` was given out there.
-    pub fn handle<T: Shared>(&self, at: Offset<T>) -> Result<Handle<T>, RegionError> {
-        let at = self.mapping.find(Span::new(at, 1))?;
-        Ok(Handle { at, mapping: self.mapping.clone() })
+    fn full_name(&self, name: &'static str) -> FullName {
+        FullName { whose: self.whose, name }
     }
 
-    /// The values of `span`.
-    ///
-    /// # Errors
-    /// [`RegionError::NotThere`] if they were not given out there, as values of `T`.
-    pub fn handle_slice<T: Shared>(&self, span: Span<T>) -> Result<Handle<[T]>, RegionError> {
-        let at = if span.count() == 0 { NonNull::dangling() } else { self.mapping.find(span)? };
-        let at = NonNull::slice_from_raw_parts(at, span.count() as usize);
-        Ok(Handle { at, mapping: self.mapping.clone() })
+    /// Whether this process has made the region: then it fills what [`Region::place`] gives it, which is zeroed.
+    #[must_use]
+    pub fn is_made_here(&self) -> bool {
+        self.mapping.is_made_here
     }
 
-    /// Asks for huge pages under `span`. Nothing is said if the system has none.
-    pub fn advise_huge<T>(&self, span: Span<T>) {
-        let start = span.offset().to_raw();
-        let Some(end) = (size_of::<T>() as u64).checked_mul(span.count()).and_then(|bytes| bytes.checked_add(start))
-        else {
-            return;
+    /// The `count` values that have this name. In a region that was made here they are given out now, zeroed, the first
+    /// at a multiple of `align_bytes`. With 1, the alignment is that of the type.
+    ///
+    /// # Errors
+    /// In a region that was made here, [`RegionError::Full`], [`RegionError::BadAlignment`], [`RegionError::NameTaken`]
+    /// and [`RegionError::NoName`]. In another one, [`RegionError::Differs`].
+    pub fn place<T: Shared>(
+        &self,
+        name: &'static str,
+        count: u64,
+        align_bytes: u64,
+    ) -> Result<Handle<[T]>, RegionError> {
+        let mapping = &self.mapping;
+        let place = match mapping.is_made_here {
+            true => mapping.give_out::<T>(self.full_name(name), count, align_bytes)?,
+            false => mapping.header().directory.find::<T>(self.full_name(name), count)?,
         };
-        let end = end.min(self.mapping.reserve_bytes);
-        if start < end {
-            self.mapping.memory.advise_huge(self.mapping.base, start, end);
-        }
+        Ok(Handle { at: mapping.values(name, place)?, mapping: Arc::clone(mapping) })
+    }
+
+    /// How many values have this name. `None` if nothing has it, as yet or at all.
+    #[must_use]
+    pub fn placed_count(&self, name: &'static str) -> Option<u64> {
+        self.mapping.header().directory.count_of(self.full_name(name))
+    }
+
+    /// As [`Region::place`], for one value.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn place_one<T: Shared>(&self, name: &'static str, align_bytes: u64) -> Result<Handle<T>, RegionError> {
+        Ok(self.place::<T>(name, 1, align_bytes)?.project(|values| &values[0]))
     }
 
     /// A number that no other region of this process has or had.
@@ -236,32 +205,39 @@ impl Mapping {
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
-    /// How far from the start of the region an address is.
-    #[cfg(all(feature = "deaths", not(miri)))]
-    fn offset_of(&self, at: NonNull<u8>) -> u64 {
-        at.addr().get().wrapping_sub(self.base.addr().get()) as u64
-    }
-
-    fn blocks(&self) -> MutexGuard<'_, ByNumber<u64, Block>> {
-        self.blocks.lock().unwrap_or_else(PoisonError::into_inner) // No code can fail inside.
-    }
-
-    /// Where the values of `span` are, if they were given out as values of `T`.
-    fn find<T: Shared>(&self, span: Span<T>) -> Result<NonNull<T>, RegionError> {
-        let offset = span.offset().to_raw();
-        let not_there = RegionError::NotThere { offset, count: span.count(), type_name: std::any::type_name::<T>() };
-        let size = size_of::<T>() as u64;
-        let blocks = self.blocks();
-        let Some((start, block)) = blocks.range(..=offset).next_back() else { return Err(not_there) };
-        let index = (offset - start).checked_div(size).unwrap_or(0);
-        let is_inside = block.type_id == TypeId::of::<T>()
-            && start + index * size == offset
-            && index.checked_add(span.count()).is_some_and(|end| end <= block.count);
-        if !is_inside {
-            return Err(not_there);
+    fn give_out<T: Shared>(&self, name: FullName, count: u64, align_bytes: u64) -> Result<Place, RegionError> {
+        if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
+            return Err(RegionError::BadAlignment { align_bytes, max_bytes: ALIGN_BYTES_MAX });
         }
-        // SAFETY: the block lies inside the mapping, which is one allocation.
-        Ok(unsafe { self.base.add(offset as usize) }.cast::<T>())
+        let align_bytes = align_bytes.max(align_of::<T>() as u64);
+        let _giving = self.giving.lock().unwrap_or_else(PoisonError::into_inner); // No code can fail inside.
+        let header = self.header();
+        let next_byte = header.next_byte.load(Relaxed); // Relaxed: the mutex orders what allocators do.
+        let bytes = count.checked_mul(size_of::<T>() as u64);
+        let offset = next_byte.checked_next_multiple_of(align_bytes);
+        let end = offset.zip(bytes).and_then(|(offset, bytes)| offset.checked_add(bytes));
+        let (Some(offset), Some(end)) = (offset, end.filter(|end| *end <= self.reserve_bytes)) else {
+            let left_bytes = self.reserve_bytes - next_byte;
+            return Err(RegionError::Full { asked_bytes: bytes.unwrap_or(u64::MAX), left_bytes });
+        };
+        let place = Place { offset, count };
+        header.directory.add::<T>(name, place)?;
+        header.next_byte.store(end, Relaxed);
+        Ok(place)
+    }
+
+    /// The values at a place whose layout is that of `T`.
+    fn values<T: Shared>(&self, name: &'static str, place: Place) -> Result<NonNull<[T]>, RegionError> {
+        let Place { offset, count } = place;
+        let end = count.checked_mul(size_of::<T>() as u64).and_then(|bytes| offset.checked_add(bytes));
+        let is_inside = offset >= size_of::<Header>() as u64 && end.is_some_and(|end| end <= self.reserve_bytes);
+        if !is_inside || !offset.is_multiple_of(align_of::<T>() as u64) {
+            let (found, expected) = (format!("at offset {offset}"), format!("{count} values inside the region"));
+            return Err(RegionError::Differs { name, found, expected });
+        }
+        // SAFETY: the place lies inside the mapping, which is one allocation.
+        let at = unsafe { self.base.add(offset as usize) }.cast::<T>();
+        Ok(NonNull::slice_from_raw_parts(at, count as usize))
     }
 }
 
@@ -278,7 +254,7 @@ impl<T: ?Sized> Handle<T> {
     /// # use ledgerstone_region::{Handle, Region};
     /// # use ledgerstone_region::atomic::AtomicU64;
     /// # let region = Region::anonymous(1 << 20)?;
-    /// # let words: Handle<[AtomicU64]> = region.handle_slice(region.alloc(8, 64)?)?;
+    /// # let words: Handle<[AtomicU64]> = region.place("words", 8, 64)?;
     /// let last: Handle<AtomicU64> = words.project(|words| &words[7]);
     /// # Ok::<(), ledgerstone_region::RegionError>(())
     /// ```
@@ -293,6 +269,11 @@ impl<T: ?Sized> Handle<T> {
 }
 
 impl<T> Handle<[T]> {
+    /// Asks for huge pages under these values. Nothing is said if the system has none.
+    pub fn advise_huge(&self) {
+        Memory::advise_huge(NonNull::from(&**self).cast(), size_of_val(&**self));
+    }
+
     /// Takes the memory of these values from the system now, in whole pages: otherwise it comes at their first use.
     /// What they hold does not change. Nothing is said if the system does not know how. Beyond the limit of a control
     /// group, the system kills the process, as it does at a first use.
@@ -400,15 +381,12 @@ impl Memory {
         Ok((memory, base))
     }
 
-    fn advise_huge(&self, base: NonNull<u8>, start: u64, end: u64) {
-        let page_bytes = 4096;
-        let start = start.next_multiple_of(page_bytes);
-        let end = end / page_bytes * page_bytes;
-        if start < end {
-            // SAFETY: start..end are whole pages of our own mapping; the advice does not change what they hold.
-            unsafe {
-                libc::madvise(base.as_ptr().add(start as usize).cast(), (end - start) as usize, libc::MADV_HUGEPAGE)
-            };
+    fn advise_huge(start: NonNull<u8>, bytes: usize) {
+        let skip = start.align_offset(4096);
+        let bytes = bytes.saturating_sub(skip) / 4096 * 4096;
+        if bytes > 0 {
+            // SAFETY: whole pages of our own mapping, which the caller keeps; the advice does not change what they hold.
+            unsafe { libc::madvise(start.as_ptr().add(skip).cast(), bytes, libc::MADV_HUGEPAGE) };
         }
     }
 
@@ -447,7 +425,7 @@ impl Memory {
         Ok((Memory { layout }, base))
     }
 
-    fn advise_huge(&self, _base: NonNull<u8>, _start: u64, _end: u64) {}
+    fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}
 
     fn populate(_start: NonNull<u8>, _bytes: usize) {}
 
@@ -534,6 +512,50 @@ mod views {
     pub(super) fn forget(memory: &Memory, base: NonNull<u8>) {
         if memory.file.is_some() {
             remove_view(base.addr().get());
+        }
+    }
+}
+
+#[cfg(all(test, feature = "deaths", not(miri), not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_process_has_placed_another_finds_by_name() {
+        let region = Region::shared(1 << 20).unwrap();
+        let made: Handle<[AtomicU64]> = region.place("words", 100, 64).unwrap();
+        made[99].store(5, Relaxed);
+        let view = region.view().unwrap();
+        assert!(region.is_made_here() && !view.is_made_here());
+        let found: Handle<[AtomicU64]> = view.place("words", 100, 64).unwrap();
+        assert_eq!(found[99].load(Relaxed), 5);
+        assert_ne!(found.as_ptr(), made.as_ptr());
+        let used_bytes = region.used_bytes();
+        let refusals = [
+            view.place::<AtomicU64>("words", 101, 64).map(drop),
+            view.place::<AtomicU32>("words", 100, 64).map(drop),
+            view.place::<AtomicU64>("word", 100, 64).map(drop),
+        ];
+        for refused in refusals {
+            assert!(matches!(refused, Err(RegionError::Differs { .. })), "{refused:?}");
+        }
+        assert_eq!(region.used_bytes(), used_bytes);
+    }
+
+    /// Whatever stands in the directory, no handle reaches out of the mapping, or into the header.
+    #[test]
+    fn a_damaged_directory_gives_no_handle_out_of_the_region() {
+        let region = Region::shared(1 << 16).unwrap();
+        let _words: Handle<[AtomicU64]> = region.place("words", 100, 64).unwrap();
+        let view = region.view().unwrap();
+        let place = |offset, count| {
+            region.mapping.header().directory.damage(Place { offset, count });
+            view.place::<AtomicU64>("words", count, 64).map(drop)
+        };
+        assert!(place(4096, 100).is_ok() && place((1 << 16) - 8, 1).is_ok());
+        let bad = [(0, 1), (4088, 1), (4100, 1), (1 << 16, 1), ((1 << 16) - 8, 2), (u64::MAX - 7, 1), (4096, u64::MAX)];
+        for (offset, count) in bad {
+            assert!(matches!(place(offset, count), Err(RegionError::Differs { .. })), "{count} at {offset}");
         }
     }
 }

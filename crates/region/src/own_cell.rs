@@ -100,7 +100,7 @@ mod tests {
     #[test]
     fn only_threads_in_the_slot_reach_the_value_one_after_the_other() {
         let region = Region::anonymous(1 << 16).expect("a small region");
-        let slots = Arc::new(SlotTable::create(&region, 2).expect("it fits"));
+        let slots = Arc::new(SlotTable::place(&region, 2).expect("it fits"));
         let first = OwnCell::new(Arc::clone(&slots), slots.current());
         assert_eq!((first.put(1), first.put(2), first.take(), first.take()), (None, Some(1), Some(2), None));
         assert_eq!(first.put(3), None);

@@ -187,7 +187,7 @@ mod tests {
     fn whoever_repairs_after_a_repair_that_has_panicked_repairs_for_both() {
         Scheduler::run(1, || {
             let region = Region::anonymous(1 << 16).expect("a small region");
-            let slots = Arc::new(SlotTable::create(&region, 8).expect("it fits"));
+            let slots = Arc::new(SlotTable::place(&region, 8).expect("it fits"));
             slots.slot(slots.current()).lose();
             let (first, second) = (slots.clone(), slots.clone());
             let first = sync::spawn("panics", move || first.repair(|_| panic!("on purpose")));
@@ -215,7 +215,7 @@ mod tests {
             let found = mended.clone();
             Scheduler::run(seed, || {
                 let region = Region::anonymous(1 << 16).expect("a small region");
-                let slots = Arc::new(SlotTable::create(&region, 8).expect("it fits"));
+                let slots = Arc::new(SlotTable::place(&region, 8).expect("it fits"));
                 let victim = slots.clone();
                 let dies = |thread: JoinHandle<bool>| thread.join().is_err_and(|panic| panic.is_released());
                 assert!(dies(spawn_in(1, "victim", move || {

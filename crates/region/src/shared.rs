@@ -9,20 +9,60 @@ use crate::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 /// # Safety
 /// The type is `repr(C)` or transparent, valid for any bits (so that zeroed memory is a value), and has no `Drop`. It
 /// consists of atomics only: no pointer, reference, `bool`, enum or `NonZero`, and no field that a plain store changes.
-pub unsafe trait Shared: Sized + Send + Sync + 'static {}
+pub unsafe trait Shared: Sized + Send + Sync + 'static {
+    /// A number for what the type's memory means: its fields' names, places and types. Programs that differ in it do
+    /// not share a region.
+    const LAYOUT: u64;
+}
 
 // SAFETY: an atomic integer is valid for any bits and changes by atomic access only (R4).
-unsafe impl Shared for AtomicU64 {}
+unsafe impl Shared for AtomicU64 {
+    const LAYOUT: u64 = layout_of(&[("u64", 0, 8)]);
+}
 // SAFETY: as above.
-unsafe impl Shared for AtomicU32 {}
+unsafe impl Shared for AtomicU32 {
+    const LAYOUT: u64 = layout_of(&[("u32", 0, 4)]);
+}
 // SAFETY: as above.
-unsafe impl Shared for AtomicU16 {}
+unsafe impl Shared for AtomicU16 {
+    const LAYOUT: u64 = layout_of(&[("u16", 0, 2)]);
+}
 // SAFETY: as above.
-unsafe impl Shared for AtomicU8 {}
+unsafe impl Shared for AtomicU8 {
+    const LAYOUT: u64 = layout_of(&[("u8", 0, 1)]);
+}
 // SAFETY: transparent over an AtomicU64.
-unsafe impl Shared for Latch {}
+unsafe impl Shared for Latch {
+    const LAYOUT: u64 = layout_of(&[("latch", 0, 8)]);
+}
 // SAFETY: values one after the other are what their element is.
-unsafe impl<T: Shared, const N: usize> Shared for [T; N] {}
+unsafe impl<T: Shared, const N: usize> Shared for [T; N] {
+    const LAYOUT: u64 = layout_of(&[("array", N, T::LAYOUT)]);
+}
+
+/// The number of a layout, from its fields: their names, where they begin, and the numbers of their types.
+#[must_use]
+pub const fn layout_of(fields: &[(&str, usize, u64)]) -> u64 {
+    // FNV-1a: numbers that differ, not ones that nobody can forge.
+    const fn mix(mut hash: u64, bytes: &[u8]) -> u64 {
+        let mut at = 0;
+        while at < bytes.len() {
+            hash = (hash ^ bytes[at] as u64).wrapping_mul(0x0100_0000_01b3);
+            at += 1;
+        }
+        hash
+    }
+    let (mut hash, mut no) = (0xcbf2_9ce4_8422_2325, 0);
+    while no < fields.len() {
+        let (name, at, layout) = fields[no];
+        hash = mix(hash, &(name.len() as u64).to_le_bytes());
+        hash = mix(hash, name.as_bytes());
+        hash = mix(hash, &(at as u64).to_le_bytes());
+        hash = mix(hash, &layout.to_le_bytes());
+        no += 1;
+    }
+    hash
+}
 
 /// Declares a structure that lives in a region.
 ///
@@ -67,6 +107,10 @@ macro_rules! shared {
         };
 
         // SAFETY: repr(C), and each field was just checked to be `Shared`, which has no `Drop` and is atomics only.
-        unsafe impl $crate::Shared for $name {}
+        unsafe impl $crate::Shared for $name {
+            const LAYOUT: u64 = $crate::layout_of(&[
+                $( (stringify!($field), ::core::mem::offset_of!($name, $field), <$type as $crate::Shared>::LAYOUT), )+
+            ]);
+        }
     };
 }

@@ -180,19 +180,18 @@ mod table {
     }
 
     impl SlotTable {
-        /// A table for `max_threads` threads at once.
+        /// The region's table, for `max_threads` threads at once.
         ///
         /// # Errors
-        /// There is no room in the region, or the number is 0, or not below [`SLOTS_MAX`].
-        pub fn create(region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
+        /// As [`Region::place`]; or the number is 0, or not below [`SLOTS_MAX`].
+        pub fn place(region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
             if max_threads == 0 || max_threads >= SLOTS_MAX {
                 return Err(RegionError::BadSlotCount { asked: max_threads, max: SLOTS_MAX - 1 });
             }
             let count = u64::from(max_threads) + 1; // T6
-            let slots = region.handle_slice(region.alloc::<ThreadSlot>(count, 64)?)?;
-            let held = region.handle_slice(region.alloc::<HeldLine>(count, 64)?)?;
-            let latch = region.alloc::<Latch>(1, 64)?;
-            let repair = region.handle(latch.offset())?;
+            let slots = region.place::<ThreadSlot>("threads.slots", count, 64)?;
+            let held = region.place::<HeldLine>("threads.held", count, 64)?;
+            let repair = region.place_one::<Latch>("threads.repair", 64)?;
             let fork = ForkMark::new()?;
             Ok(SlotTable { id: next_id(), slots, held, repair, fork, after_panics: OnceLock::new() })
         }
@@ -293,17 +292,6 @@ mod table {
                 }
                 sync::sleep_ns(LOOK_NS);
             }
-        }
-
-        /// The table as a thread of another simulated process finds it, in its view of the region.
-        ///
-        /// # Errors
-        /// [`RegionError::NotThere`]: it is another region's.
-        #[cfg(all(feature = "deaths", not(miri)))]
-        pub fn attach(&self, view: &Region) -> Result<SlotTable, RegionError> {
-            let (slots, held) = (view.same_slice(&self.slots)?, view.same_slice(&self.held)?);
-            let (repair, fork) = (view.same(&self.repair)?, ForkMark::new()?);
-            Ok(SlotTable { id: next_id(), slots, held, repair, fork, after_panics: OnceLock::new() })
         }
 
         /// The latch of whoever repairs.

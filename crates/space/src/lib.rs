@@ -28,7 +28,7 @@ use ledgerstone_disk::DiskFile;
 use ledgerstone_log::Claim;
 use ledgerstone_page::{Corrupt, Layout, LayoutTaken, Layouts, Lsn, PageId, PageSet, header};
 use ledgerstone_region::atomic::AtomicU64;
-use ledgerstone_region::{Handle, Latch, sync};
+use ledgerstone_region::{Handle, Latch, Region, RegionError, sync};
 use ledgerstone_txn::{Durability, Engine, Part, TxnError};
 
 pub use error::SpaceError;
@@ -174,6 +174,14 @@ impl Space {
         Ok(Arc::new(space))
     }
 
+    /// The space of an engine in a region that another process has made, when that one has opened it.
+    ///
+    /// # Errors
+    /// As [`Region::place`].
+    pub fn join(engine: &Arc<Engine>, data: Arc<dyn DiskFile>) -> Result<Arc<Space>, SpaceError> {
+        Space::new(engine, data).map(Arc::new)
+    }
+
     /// A crash can take the file's last growth while redo brings back pages that lay there: makes it long enough again.
     fn cover_pages_in_use(&self) -> Result<(), SpaceError> {
         let bits = bits_of(self.page_bytes);
@@ -202,34 +210,14 @@ impl Space {
     fn new(engine: &Arc<Engine>, data: Arc<dyn DiskFile>) -> Result<Space, SpaceError> {
         let page_bytes = engine.cache.page_bytes();
         let region = &engine.region;
-        let words = region
-            .alloc::<AtomicU64>(8, 64)
-            .and_then(|span| region.handle_slice(span))
-            .map_err(|e| SpaceError::Buffer(e.into()))?;
+        let (words, growth) = places(region).map_err(|error| SpaceError::Buffer(error.into()))?;
         let page_count = data.len().map_err(SpaceError::Disk)? / page_bytes as u64;
-        words[PAGE_COUNT].store(page_count, Relaxed);
-        words[HINT].store(ROOT_PAGES, Relaxed);
-        words[LOW].store(ROOT_PAGES, Relaxed);
-        let growth = region
-            .alloc::<Latch>(1, 64)
-            .and_then(|span| region.handle(span.offset()))
-            .map_err(|e| SpaceError::Buffer(e.into()))?;
+        if region.is_made_here() {
+            words[PAGE_COUNT].store(page_count, Relaxed);
+            words[HINT].store(ROOT_PAGES, Relaxed);
+            words[LOW].store(ROOT_PAGES, Relaxed);
+        }
         Ok(Space { engine: Arc::clone(engine), data, page_bytes, words, growth })
-    }
-
-    /// The same space in another view of its region, for the engine of another simulated process.
-    ///
-    /// # Errors
-    /// [`RegionError::NotThere`](ledgerstone_region::RegionError::NotThere): it is another region's.
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub fn attach(
-        &self,
-        view: &ledgerstone_region::Region,
-        engine: &Arc<Engine>,
-        data: Arc<dyn DiskFile>,
-    ) -> Result<Arc<Space>, ledgerstone_region::RegionError> {
-        let (words, growth) = (view.same_slice(&self.words)?, view.same(&self.growth)?);
-        Ok(Arc::new(Space { engine: Arc::clone(engine), data, page_bytes: self.page_bytes, words, growth }))
     }
 
     /// Pages that the data file has room for.
@@ -556,6 +544,11 @@ impl Space {
         self.words[PAGE_COUNT].store(page_count + step / self.page_bytes as u64, Relaxed);
         Ok(())
     }
+}
+
+/// What a space has in its region.
+fn places(region: &Region) -> Result<(Handle<[AtomicU64]>, Handle<Latch>), RegionError> {
+    Ok((region.place("space.words", 8, 64)?, region.place_one("space.growth", 64)?))
 }
 
 impl From<SpaceError> for TxnError {

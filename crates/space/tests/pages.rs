@@ -8,7 +8,7 @@ use ledgerstone_buffer::{BufferError, ExclusivePage, NeedsOld, PendingChanges, P
 use ledgerstone_disk::{Disk, DiskError, DiskFile, Open, SimDisk};
 use ledgerstone_log::{FIRST_LSN, LogConfig};
 use ledgerstone_op::{OpError, Operation, PageMut, Registry};
-use ledgerstone_page::{LayoutId, OpId, PageId};
+use ledgerstone_page::{LayoutId, Lsn, OpId, PageId};
 use ledgerstone_region::Random;
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_space::{OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError, bits_of, map_of};
@@ -43,11 +43,15 @@ impl Operation for Fill {
 }
 
 fn engine(disk: &Arc<dyn Disk>, data: &Arc<dyn DiskFile>, max_pages: u64) -> Arc<Engine> {
+    engine_from(FIRST_LSN, disk, data, max_pages)
+}
+
+fn engine_from(end: Lsn, disk: &Arc<dyn Disk>, data: &Arc<dyn DiskFile>, max_pages: u64) -> Arc<Engine> {
     let mut ops = Registry::new();
     ledgerstone_space::register(&mut ops).unwrap();
     ops.register(Box::new(Fill)).unwrap();
     let kit = EngineKit { page_count_max: max_pages, ..EngineKit::new(ENV) };
-    kit.engine::<TxnError>(disk, data, ops, |log| LogConfig { end: FIRST_LSN, incarnation: 1, ..log }).unwrap()
+    kit.engine::<TxnError>(disk, data, ops, |log| LogConfig { end, incarnation: 1, ..log }).unwrap()
 }
 
 fn new_space(disk: &Arc<dyn Disk>, max_pages: u64) -> (Arc<Engine>, Arc<Space>) {
@@ -55,6 +59,20 @@ fn new_space(disk: &Arc<dyn Disk>, max_pages: u64) -> (Arc<Engine>, Arc<Space>) 
     let engine = engine(disk, &data, max_pages);
     let space = Space::format(&engine, data, ENV).unwrap();
     (engine, space)
+}
+
+/// The data file's space in another engine, once what `engine` has in memory is written.
+fn opened_again(
+    engine: &Engine,
+    disk: &Arc<dyn Disk>,
+    data: Arc<dyn DiskFile>,
+    max_pages: u64,
+    environment: [u8; 16],
+) -> Result<(Arc<Engine>, Arc<Space>), SpaceError> {
+    engine.cache.write_back_all()?;
+    let engine = engine_from(engine.log.tail(), disk, &data, max_pages);
+    let space = Space::open(&engine, data, environment)?;
+    Ok((engine, space))
 }
 
 fn take(engine: &Arc<Engine>, space: &Space, count: u32) -> Result<PageId, SpaceError> {
@@ -202,7 +220,7 @@ fn a_space_opens_when_its_page_table_is_smaller_than_a_map() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let (engine, _) = new_space(&disk, 1000);
     let data = disk.open("data", Open::EXISTING).unwrap();
-    let space = Space::open(&engine, data, ENV).unwrap();
+    let (engine, space) = opened_again(&engine, &disk, data, 1000, ENV).unwrap();
     assert_eq!(take(&engine, &space, 1).unwrap(), PageId(128));
     assert_eq!(space.latch_for_root().unwrap().first, PageId(2));
 }
@@ -227,8 +245,7 @@ fn the_file_is_cut_behind_the_last_page_in_use_and_grows_again() {
     assert_eq!(second, PageId(u64::from(bits) + 1));
     assert_eq!(take(&engine, &space, bits / 2).unwrap(), second);
     let allocated = space.allocated_count().unwrap();
-    engine.cache.write_back_all().unwrap();
-    let again = Space::open(&engine, data, ENV).unwrap();
+    let (_engine, again) = opened_again(&engine, &disk, data, 1 << 17, ENV).unwrap();
     assert_eq!(again.allocated_count().unwrap(), allocated);
 }
 
@@ -382,7 +399,7 @@ fn another_environments_file_is_refused() {
     let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
     let (engine, _) = new_space(&disk, 1000);
     let data = disk.open("data", Open::EXISTING).unwrap();
-    assert!(matches!(Space::open(&engine, data, [7; 16]), Err(SpaceError::Header(_))));
+    assert!(matches!(opened_again(&engine, &disk, data, 1000, [7; 16]), Err(SpaceError::Header(_))));
 }
 
 /// A file system without `fallocate`: space is taken by writing zeros from the end on, piece by piece.

@@ -108,7 +108,7 @@ impl EngineKit {
     where
         E: From<LogError> + From<BufferError>,
     {
-        let slots = Arc::new(SlotTable::create(&region, 64).expect("memory for thread slots"));
+        let slots = Arc::new(SlotTable::place(&region, 64).expect("memory for thread slots"));
         let config = LogConfig {
             slots: Some(Arc::clone(&slots)),
             segment_bytes: self.segment_bytes,
@@ -136,10 +136,10 @@ impl EngineKit {
             ..LockConfig::default()
         };
         Ok(Engine::new(EngineParts {
-            locks: Arc::new(LockTable::create(&region, &slots, locks).expect("memory for locks")),
-            table: TxnTable::create(&region, count).expect("memory for transactions"),
-            versions: VersionStore::create(&region, &log, &slots, 1 << 20, 64).expect("memory for versions"),
-            structure_latches: StructureLatches::create(&region).expect("memory for latches"),
+            locks: Arc::new(LockTable::place(&region, &slots, locks).expect("memory for locks")),
+            table: TxnTable::place(&region, count).expect("memory for transactions"),
+            versions: VersionStore::place(&region, &log, &slots, 1 << 20, 64).expect("memory for versions"),
+            structure_latches: StructureLatches::place(&region).expect("memory for latches"),
             region,
             slots,
             log,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ledgerstone_buffer::BufferError;
 use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_op::Registry;
-use ledgerstone_region::{Dead, RegionError};
+use ledgerstone_region::{Dead, RegionError, SlotTable};
 
-use crate::{Engine, EngineParts, TxnError};
+use crate::{Engine, EngineParts, StructureLatches, TxnError};
 
 /// What a process has of its own, beside its view of the region.
 pub struct OwnParts {
@@ -32,17 +32,18 @@ impl Engine {
     pub fn view(&self, own: OwnParts) -> Result<Arc<Engine>, TxnError> {
         let OwnParts { disk, data, double_write, ops, fence } = own;
         let region = self.region.view().map_err(BufferError::from)?;
-        let slots = Arc::new(self.slots.attach(&region).map_err(BufferError::from)?);
+        let slots = Arc::new(SlotTable::place(&region, self.slots.max_threads()).map_err(BufferError::from)?);
         let log = self.log.attach(&region, Arc::clone(&slots), disk, None)?;
-        let other = RegionError::NotThere { offset: 0, count: 1, type_name: "ledgerstone_lock::LockTable" };
-        let locks = self.locks.as_table().ok_or(other).and_then(|locks| locks.attach(&region, &slots));
-        let versions = self.versions.attach(&region, &log, &slots).map_err(BufferError::from)?;
+        let other =
+            RegionError::Differs { name: "locks", found: "of another manager".into(), expected: "a lock table".into() };
+        let locks = self.locks.as_table().ok_or(other).and_then(|locks| locks.view(&region, &slots));
+        let versions = self.versions.view(&region, &log, &slots).map_err(BufferError::from)?;
         Ok(Engine::new(EngineParts {
             cache: self.cache.attach_on(&region, Arc::clone(&slots), Arc::clone(&log) as _, data, double_write)?,
             locks: Arc::new(locks.map_err(BufferError::from)?),
-            table: self.table.attach(&region).map_err(BufferError::from)?,
+            table: self.table.view(&region).map_err(BufferError::from)?,
             versions,
-            structure_latches: self.view_of_structure_latches(&region).map_err(BufferError::from)?,
+            structure_latches: StructureLatches::place(&region).map_err(BufferError::from)?,
             region,
             slots,
             log,

@@ -47,12 +47,12 @@ const NAMED: u64 = 1 << 62;
 pub struct StructureLatches(Handle<[Line]>);
 
 impl StructureLatches {
-    /// Makes them, free.
+    /// Those of the region.
     ///
     /// # Errors
-    /// There is no room in the region.
-    pub fn create(region: &Region) -> Result<StructureLatches, RegionError> {
-        Ok(StructureLatches(region.handle_slice(region.alloc::<Line>(COUNT, 64)?)?))
+    /// As [`Region::place`].
+    pub fn place(region: &Region) -> Result<StructureLatches, RegionError> {
+        Ok(StructureLatches(region.place("structures.latches", COUNT, 64)?))
     }
 
     /// Those that threads of this process have from dead ones (S4).
@@ -75,14 +75,6 @@ impl StructureLatches {
 
 #[cfg(feature = "deaths")]
 impl Engine {
-    /// The latches of structures in another view of the region.
-    ///
-    /// # Errors
-    /// [`RegionError::NotThere`]: it is another region's.
-    pub fn view_of_structure_latches(&self, view: &Region) -> Result<StructureLatches, RegionError> {
-        Ok(StructureLatches(view.same_slice(&self.structure_latches.0)?))
-    }
-
     /// Whether none of them is held or inherited.
     #[must_use]
     pub fn are_structure_latches_free(&self) -> bool {

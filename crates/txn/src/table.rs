@@ -104,25 +104,27 @@ pub struct TxnTable {
 }
 
 impl TxnTable {
-    /// Allocates a table in `region` for `users_count` transactions of users, and the library's own.
-    ///
-    /// # Errors
-    /// The region is too small.
-    pub fn create(region: &Region, users_count: u32) -> Result<TxnTable, RegionError> {
-        let count = u64::from(users_count) + u64::from(OWN_SLOT_COUNT);
-        let slots = region.handle_slice(region.alloc::<TxnSlot>(count, 64)?)?;
-        let next_xid = region.handle_slice(region.alloc::<AtomicU64>(24, 64)?)?;
-        next_xid[0].store(1, Relaxed);
-        Ok(TxnTable { slots, next_xid })
-    }
-
     /// The same table in another view of its region.
     ///
     /// # Errors
-    /// [`RegionError::NotThere`]: it is another region's.
+    /// As [`Region::place`].
     #[cfg(feature = "deaths")]
-    pub fn attach(&self, view: &Region) -> Result<TxnTable, RegionError> {
-        Ok(TxnTable { slots: view.same_slice(&self.slots)?, next_xid: view.same_slice(&self.next_xid)? })
+    pub fn view(&self, view: &Region) -> Result<TxnTable, RegionError> {
+        TxnTable::place(view, self.slots.len() as u32 - OWN_SLOT_COUNT)
+    }
+
+    /// The table of `region`, for `users_count` transactions of users, and the library's own.
+    ///
+    /// # Errors
+    /// As [`Region::place`].
+    pub fn place(region: &Region, users_count: u32) -> Result<TxnTable, RegionError> {
+        let count = u64::from(users_count) + u64::from(OWN_SLOT_COUNT);
+        let slots = region.place::<TxnSlot>("transactions.slots", count, 64)?;
+        let next_xid = region.place::<AtomicU64>("transactions.next", 24, 64)?;
+        if region.is_made_here() {
+            next_xid[0].store(1, Relaxed);
+        }
+        Ok(TxnTable { slots, next_xid })
     }
 
     /// How many slots there are.
@@ -325,7 +327,7 @@ mod tests {
 
     fn table() -> TxnTable {
         let region = Region::anonymous(1 << 20).expect("a small region");
-        TxnTable::create(&region, 8).expect("it fits")
+        TxnTable::place(&region, 8).expect("it fits")
     }
 
     /// The id of a transaction that begins in slot `no` and ends at once.

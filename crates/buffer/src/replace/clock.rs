@@ -17,7 +17,7 @@ pub struct Clock {
 impl Clock {
     /// A clock with its hand at frame 0.
     pub fn new(region: &Region) -> Result<Clock, RegionError> {
-        Ok(Clock { hand: region.handle_slice(region.alloc::<AtomicU64>(1, 64)?)? })
+        Ok(Clock { hand: region.place("cache.clock", 1, 64)? })
     }
 }
 

@@ -24,8 +24,8 @@ impl Lru {
     /// A policy for `frame_count` frames, all of them equally old.
     pub fn new(region: &Region, frame_count: u32) -> Result<Lru, RegionError> {
         Ok(Lru {
-            control: region.handle_slice(region.alloc::<AtomicU64>(2, 64)?)?,
-            stamps: region.handle_slice(region.alloc::<AtomicU64>(u64::from(frame_count), 64)?)?,
+            control: region.place("cache.lru", 2, 64)?,
+            stamps: region.place("cache.lru_stamps", u64::from(frame_count), 64)?,
         })
     }
 

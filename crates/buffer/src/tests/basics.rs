@@ -130,7 +130,7 @@ fn a_page_that_overtakes_the_log_is_not_written() {
     let disk = SimDisk::new();
     let region = Region::anonymous(64 << 20).unwrap();
     let cache = Cache::new(CacheConfig {
-        slots: Arc::new(SlotTable::create(&region, 64).unwrap()),
+        slots: Arc::new(SlotTable::place(&region, 64).unwrap()),
         region,
         data: disk.open("data", Open::CREATE).unwrap(),
         double_write: disk.open("double-write", Open::CREATE).unwrap(),

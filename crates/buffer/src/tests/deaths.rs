@@ -274,7 +274,7 @@ fn begin(plan: &Plan) -> World {
     let disk = SimDisk::new();
     disk.set_hook(Arc::new(|what| sync::yield_point(what)));
     let region = Region::shared(5 << 20).unwrap();
-    let slots = Arc::new(SlotTable::create(&region, 16).unwrap());
+    let slots = Arc::new(SlotTable::place(&region, 16).unwrap());
     let log = Arc::new(FakeLog::new());
     let device = device::Device::over(disk.open("data", Open::CREATE).unwrap());
     let harm = Arc::clone(&device.harm);
@@ -320,7 +320,7 @@ fn begin(plan: &Plan) -> World {
 impl World {
     fn process(&self, plan: &Plan) -> Arc<Process> {
         let view = self.region.view().unwrap();
-        let slots = Arc::new(self.root.slots.attach(&view).unwrap());
+        let slots = Arc::new(SlotTable::place(&view, self.root.slots.max_threads()).unwrap());
         let (log, data) = (Arc::clone(&self.root.fixture.log), Arc::clone(&self.root.fixture.data));
         let cache = self.root.fixture.cache.attach(&view, Arc::clone(&slots), Arc::clone(&log) as _).unwrap();
         let rebuild = FromLog(Arc::clone(&log));

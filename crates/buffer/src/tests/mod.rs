@@ -126,7 +126,7 @@ impl Default for Setup {
 
 fn try_fixture(disk: &dyn Disk, log: Arc<FakeLog>, setup: Setup) -> Result<Fixture, BufferError> {
     let region = Region::anonymous(64 << 20).unwrap();
-    let slots = Arc::new(SlotTable::create(&region, 64).unwrap());
+    let slots = Arc::new(SlotTable::place(&region, 64).unwrap());
     let data = disk.open("data", Open::CREATE)?;
     let double_write = disk.open("double-write", Open::CREATE)?;
     disk.sync_dir("")?;

@@ -32,13 +32,13 @@ pub(crate) fn make(
     own: Option<&OwnLocking>,
 ) -> Result<Arc<dyn LockManager>, Error> {
     let locks = match (own, locking) {
-        (Some(own), _) => (own.0)(region, slots, config)?,
-        (None, Locking::Hierarchical | Locking::Pages) => Arc::new(LockTable::create(region, slots, config)?),
-        (None, Locking::None) => Arc::new(NoLocks::create(region, config.owners)?),
+        (Some(own), _) => (own.0)(&region.of("own."), slots, config)?,
+        (None, Locking::Hierarchical | Locking::Pages) => Arc::new(LockTable::place(region, slots, config)?),
+        (None, Locking::None) => Arc::new(NoLocks::place(region, config.owners)?),
     };
     if locks.isolates() {
         return Ok(locks);
     }
     // The housekeeper beside a program's transactions is not the program's to keep apart.
-    Ok(Arc::new(Apart::new(TO_FREE_TABLE, LockTable::create(region, slots, config)?, locks)))
+    Ok(Arc::new(Apart::new(TO_FREE_TABLE, LockTable::place(region, slots, config)?, locks)))
 }

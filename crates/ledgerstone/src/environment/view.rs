@@ -18,13 +18,14 @@ use ledgerstone_core::base::Base;
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, operations};
 use ledgerstone_disk::{Disk, DiskError, DiskLock, Fence};
 use ledgerstone_region::Mutex;
+use ledgerstone_space::Space;
 use ledgerstone_txn::OwnParts;
 
-use super::open::{FILE, Opening, trees};
+use super::open::{CHECKPOINT_LATCH, COMPACT_LATCH, FILE, Opening, WORKERS_LATCHES, trees};
 use super::{Clones, Environment};
 use crate::Error;
 use crate::catalog::Known;
-use crate::inner::{Checkpoints, Handles, Inner, Program, Rollbacks, Undecided, Workers};
+use crate::inner::{Bell, Checkpoints, Handles, Inner, Program, Rollbacks, Undecided, Workers};
 use crate::keeper::{Keepers, Owner, Positions};
 
 impl Environment {
@@ -57,7 +58,7 @@ impl Environment {
         })?;
         let opening = Opening(Some(Arc::clone(&engine)));
         let region = engine.region.clone();
-        let space = from.space.attach(&region, &engine, data)?;
+        let space = Space::join(&engine, data)?;
         let (catalog, to_free) = trees(&engine, &space, &extensions);
         let (state, keepers) = (base.control.state(), Keepers::default());
         let owner = Owner { environment: state.environment, life: state.life };
@@ -68,7 +69,7 @@ impl Environment {
             directory: base.directory.clone(),
             catalog,
             control: Arc::new(base.control.view(&*disk)?),
-            checkpoint_latch: region.same_slice(&base.checkpoint_latch)?,
+            checkpoint_latch: region.place(CHECKPOINT_LATCH, 1, 8)?,
             keepers,
             positions,
             is_read_only: false,
@@ -95,10 +96,13 @@ impl Environment {
             effective: from.effective.clone(),
             durability: from.durability,
             report: from.report.clone(),
-            compact_latch: region.same_slice(&from.compact_latch)?,
-            workers: Workers { latch: region.same_slice(&from.workers.latch)?, all: Vec::new() },
+            compact_latch: region.place(COMPACT_LATCH, 1, 8)?,
+            workers: Workers {
+                latch: region.place(WORKERS_LATCHES, from.workers.latch.len() as u64, 8)?,
+                all: Vec::new(),
+            },
             checkpoints: Checkpoints { last, ..Checkpoints::default() },
-            bell: Arc::new(from.bell.attach(&region)?),
+            bell: Arc::new(Bell::place(&region)?),
             is_closed: AtomicBool::new(false),
         };
         opening.succeeded();

@@ -33,14 +33,8 @@ pub(crate) struct Bell {
 }
 
 impl Bell {
-    pub(crate) fn create(region: &Region) -> Result<Bell, RegionError> {
-        Ok(Bell { word: region.handle_slice(region.alloc::<AtomicU32>(2, 8)?)? })
-    }
-
-    /// The same bell, as another simulated process has it.
-    #[cfg(feature = "deaths")]
-    pub(crate) fn attach(&self, view: &Region) -> Result<Bell, RegionError> {
-        Ok(Bell { word: view.same_slice(&self.word)? })
+    pub(crate) fn place(region: &Region) -> Result<Bell, RegionError> {
+        Ok(Bell { word: region.place("environment.bell", 2, 8)? })
     }
 
     fn ring(&self, bits: u32) {

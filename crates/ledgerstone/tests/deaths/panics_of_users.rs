@@ -1,8 +1,7 @@
 //! A panic of the user's code goes before one of the engine's, or beside it. The first never fails the environment, and
 //! never hides the second.
 
-#[path = "../common/number.rs"]
-pub(crate) mod number;
+pub(crate) use crate::common::number;
 
 use std::cell::Cell;
 use std::ops::ControlFlow;

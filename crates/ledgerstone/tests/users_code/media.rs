@@ -74,7 +74,7 @@ pub const MEDIA: &[(&str, Media)] = &[
         let hook = hook.clone();
         let make = move |region: &_, slots: &_, config| {
             hook.call();
-            Ok(Arc::new(LockTable::create(region, slots, config)?) as Arc<dyn LockManager>)
+            Ok(Arc::new(LockTable::place(region, slots, config)?) as Arc<dyn LockManager>)
         };
         options().own_lock_manager(make).open(stage.at("second"))?.close()?;
         Ok("opened".to_string())

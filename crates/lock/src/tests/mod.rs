@@ -31,8 +31,8 @@ fn table_name(n: u64) -> LockName {
 /// A table in a region of its own, with owners 0.. begun as transactions 100...
 fn make(config: LockConfig) -> Arc<LockTable> {
     let region = Region::anonymous(config.region_bytes() + (1 << 16)).expect("address space");
-    let slots = Arc::new(SlotTable::create(&region, 64).expect("address space"));
-    let table = LockTable::create(&region, &slots, config).expect("region_bytes is enough");
+    let slots = Arc::new(SlotTable::place(&region, 64).expect("address space"));
+    let table = LockTable::place(&region, &slots, config).expect("region_bytes is enough");
     for owner in 0..config.owners {
         table.begin(OwnerNo(owner), Xid(100 + u64::from(owner)));
         table.avoid_deadlocks(OwnerNo(owner));

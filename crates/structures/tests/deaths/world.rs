@@ -116,7 +116,7 @@ impl Process {
     /// The same as another process has it.
     pub fn view(&self, no: u32) -> Process {
         let shared = self.shared.view(ops());
-        let space = self.space.attach(&shared.engine.region, &shared.engine, Arc::clone(&self.data)).unwrap();
+        let space = Space::join(&shared.engine, Arc::clone(&self.data)).unwrap();
         let trees = trees(&shared.engine, &space);
         let (control, model) = (Arc::clone(&self.control), Arc::clone(&self.model));
         let (disk, data) = (Arc::clone(&self.disk), Arc::clone(&self.data));

@@ -75,19 +75,15 @@ impl Memory for Chunks {
 }
 
 impl Chunks {
-    pub(super) fn create(region: &Region, bytes: u64) -> Result<Chunks, RegionError> {
+    pub(super) fn place(region: &Region, bytes: u64) -> Result<Chunks, RegionError> {
         // Addresses have 32 bits.
         let count = (bytes / CHUNK_BYTES).clamp(2, u64::from(u32::MAX / CHUNK_WORDS) - 1) + 1;
-        let words = region.handle_slice(region.alloc::<AtomicU64>(count * u64::from(CHUNK_WORDS), 64)?)?;
-        let list: Handle<[AtomicU64]> = region.handle_slice(region.alloc::<AtomicU64>(8, 64)?)?;
-        list[UNUSED].store(1, Relaxed); // Nobody else knows the store yet.
+        let words = region.place::<AtomicU64>("versions.chunks", count * u64::from(CHUNK_WORDS), 64)?;
+        let list: Handle<[AtomicU64]> = region.place("versions.chunk_list", 8, 64)?;
+        if region.is_made_here() {
+            list[UNUSED].store(1, Relaxed); // Nobody else knows the store yet.
+        }
         Ok(Chunks { words, list })
-    }
-
-    /// As [`super::VersionStore::attach`].
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub(super) fn attach(&self, view: &Region) -> Result<Chunks, RegionError> {
-        Ok(Chunks { words: view.same_slice(&self.words)?, list: view.same_slice(&self.list)? })
     }
 
     /// How many chunks can be in use.

@@ -40,15 +40,9 @@ const TAIL_SHARE: u64 = 64;
 
 impl Kept {
     /// Takes at most so many bytes.
-    pub(super) fn create(region: &Region, bytes_max: u64) -> Result<Kept, RegionError> {
+    pub(super) fn place(region: &Region, bytes_max: u64) -> Result<Kept, RegionError> {
         let words = (bytes_max / 8).max(64);
-        Ok(Kept { words: region.handle_slice(region.alloc(1 << words.ilog2(), 64)?)? })
-    }
-
-    /// As [`VersionStore::attach`].
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub(super) fn attach(&self, view: &Region) -> Result<Kept, RegionError> {
-        Ok(Kept { words: view.same_slice(&self.words)? })
+        Ok(Kept { words: region.place("versions.kept", 1 << words.ilog2(), 64)? })
     }
 
     pub(super) fn bytes(&self) -> u64 {

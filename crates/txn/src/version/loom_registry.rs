@@ -278,7 +278,7 @@ impl Kept {
         self.head.store(position + 1, SeqCst);
     }
 
-    /// As `VersionStore::open`, by one who finds the slot free.
+    /// As `VersionStore::place`, by one who finds the slot free.
     fn open(&self) -> Option<Opened> {
         let position = self.head.load(SeqCst);
         let (world, slot) = (&self.world, &self.world.slot);

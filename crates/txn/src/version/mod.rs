@@ -135,6 +135,9 @@ pub struct VersionStore {
     snapshots: Handle<[SnapshotSlot]>,
     writers: Handle<[WriterSlot]>,
     spilled: Handle<[SpilledSlot]>,
+    /// What it was made for.
+    #[cfg(feature = "deaths")]
+    bytes: u64,
     /// What repairs leave out.
     #[cfg(all(test, feature = "deaths"))]
     forgotten: Option<planted::Part>,
@@ -158,34 +161,39 @@ pub struct VersionStat {
 }
 
 impl VersionStore {
-    /// Makes a store of `bytes` in `region` for `snapshot_count_max` snapshots at once.
+    /// The store of `region`, of `bytes` and for `snapshot_count_max` snapshots at once.
     ///
     /// # Errors
-    /// The region is too small.
-    pub fn create(
+    /// As [`Region::place`].
+    pub fn place(
         region: &Region,
         log: &Arc<Log>,
         threads: &Arc<SlotTable>,
         bytes: u64,
         snapshot_count_max: u32,
     ) -> Result<Arc<VersionStore>, RegionError> {
-        let kept = Kept::create(region, bytes / 2)?;
-        let chunks = Chunks::create(region, bytes.saturating_sub(kept.bytes()))?;
+        let kept = Kept::place(region, bytes / 2)?;
+        let chunks = Chunks::place(region, bytes.saturating_sub(kept.bytes()))?;
         // So many that images seldom share one: to pass another's costs a wait for memory.
         let bucket_count = (u64::from(chunks.count()) * 2).next_power_of_two().max(64);
-        let state: Handle<StoreState> = region.handle(region.alloc(1, 64)?.offset())?;
-        state.head.store(1, SeqCst); // 0 is not a position.
-        state.tail.store(1, SeqCst);
+        let state: Handle<StoreState> = region.place_one("versions.state", 64)?;
+        if region.is_made_here() {
+            state.head.store(1, SeqCst); // 0 is not a position.
+            state.tail.store(1, SeqCst);
+        }
+        let slot_count = u64::from(snapshot_count_max.max(1));
         Ok(Arc::new(VersionStore {
             log: Arc::clone(log),
             threads: Arc::clone(threads),
             chunks,
             kept,
-            buckets: region.handle_slice(region.alloc(bucket_count, 64)?)?,
+            buckets: region.place("versions.buckets", bucket_count, 64)?,
             state,
-            snapshots: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
-            spilled: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
-            writers: region.handle_slice(region.alloc(u64::from(snapshot_count_max.max(1)), 64)?)?,
+            snapshots: region.place("versions.snapshots", slot_count, 64)?,
+            spilled: region.place("versions.spilled", slot_count, 64)?,
+            writers: region.place("versions.writers", slot_count, 64)?,
+            #[cfg(feature = "deaths")]
+            bytes,
             #[cfg(all(test, feature = "deaths"))]
             forgotten: None,
         }))
@@ -194,27 +202,20 @@ impl VersionStore {
     /// The store as a thread of another simulated process finds it, in its view of the region.
     ///
     /// # Errors
-    /// [`RegionError::NotThere`]: it is another region's.
-    #[cfg(all(feature = "deaths", not(miri)))]
-    pub fn attach(
+    /// [`RegionError::Differs`]: it is another region's.
+    #[cfg(feature = "deaths")]
+    pub fn view(
         &self,
         view: &Region,
         log: &Arc<Log>,
         threads: &Arc<SlotTable>,
     ) -> Result<Arc<VersionStore>, RegionError> {
-        Ok(Arc::new(VersionStore {
-            log: Arc::clone(log),
-            threads: Arc::clone(threads),
-            chunks: self.chunks.attach(view)?,
-            kept: self.kept.attach(view)?,
-            buckets: view.same_slice(&self.buckets)?,
-            state: view.same(&self.state)?,
-            snapshots: view.same_slice(&self.snapshots)?,
-            spilled: view.same_slice(&self.spilled)?,
-            writers: view.same_slice(&self.writers)?,
-            #[cfg(test)]
-            forgotten: self.forgotten,
-        }))
+        let store = VersionStore::place(view, log, threads, self.bytes, self.snapshots.len() as u32)?;
+        #[cfg(test)]
+        let store = Arc::into_inner(store).map(|store| Arc::new(VersionStore { forgotten: self.forgotten, ..store }));
+        #[cfg(test)]
+        let store = store.expect("it was made just now");
+        Ok(store)
     }
 
     /// Bytes of a region that a store takes.

@@ -51,7 +51,7 @@ impl World {
 
     fn with_snapshots(bytes: u64, count_max: u32) -> World {
         let region = Region::anonymous(bytes + (4 << 20)).unwrap();
-        let threads = Arc::new(SlotTable::create(&region, 8).unwrap());
+        let threads = Arc::new(SlotTable::place(&region, 8).unwrap());
         let disk = Arc::new(SimDisk::new());
         let config = LogConfig {
             segment_bytes: 1 << 20,
@@ -60,8 +60,8 @@ impl World {
             ..LogConfig::new(disk, region.clone(), [7; 16])
         };
         let log = Log::open(config).unwrap();
-        let store = Share::new(VersionStore::create(&region, &log, &threads, bytes, count_max).unwrap());
-        let table = TxnTable::create(&region, 8).unwrap();
+        let store = Share::new(VersionStore::place(&region, &log, &threads, bytes, count_max).unwrap());
+        let table = TxnTable::place(&region, 8).unwrap();
         World { xid: 0, changes: Vec::new(), log, table, store, page: State::new(), committed: State::new() }
     }
 

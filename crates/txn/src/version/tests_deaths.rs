@@ -144,7 +144,7 @@ struct Open {
 impl World {
     fn new(work: Work, forgotten: Option<Part>) -> World {
         let region = Region::shared(4 << 20).unwrap();
-        let slots = Arc::new(SlotTable::create(&region, 32).unwrap());
+        let slots = Arc::new(SlotTable::place(&region, 32).unwrap());
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
         let config = LogConfig {
             segment_bytes: 1 << 20,
@@ -153,17 +153,17 @@ impl World {
             ..LogConfig::new(Arc::clone(&disk), region.clone(), [7; 16])
         };
         let log = Log::open(config).unwrap();
-        let mut store = VersionStore::create(&region, &log, &slots, work.store_bytes(), SLOTS).unwrap();
+        let mut store = VersionStore::place(&region, &log, &slots, work.store_bytes(), SLOTS).unwrap();
         Arc::get_mut(&mut store).unwrap().forgotten = forgotten;
-        let table = Arc::new(TxnTable::create(&region, 8).unwrap());
+        let table = Arc::new(TxnTable::place(&region, 8).unwrap());
         World { region, slots, log, disk, table, store, model: Arc::default() }
     }
 
     fn view(&self, process: u32) -> Own {
         let view = self.region.view().unwrap();
-        let slots = Arc::new(self.slots.attach(&view).unwrap());
+        let slots = Arc::new(SlotTable::place(&view, self.slots.max_threads()).unwrap());
         let log = self.log.attach(&view, Arc::clone(&slots), Arc::clone(&self.disk), None).unwrap();
-        let store = Share::new(self.store.attach(&view, &log, &slots).unwrap());
+        let store = Share::new(self.store.view(&view, &log, &slots).unwrap());
         Own { process, slots, log, table: Arc::clone(&self.table), store, model: Arc::clone(&self.model) }
     }
 }

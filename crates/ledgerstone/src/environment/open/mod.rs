@@ -64,7 +64,7 @@ use ledgerstone_txn::Engine;
 
 use self::create::{Place, create, look_at};
 #[cfg(feature = "deaths")]
-pub(super) use self::parts::trees;
+pub(super) use self::parts::{CHECKPOINT_LATCH, COMPACT_LATCH, WORKERS_LATCHES, trees};
 use self::recover::recover;
 use super::Environment;
 use crate::Error;

@@ -10,7 +10,7 @@ use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_page::Xid;
 use ledgerstone_recovery::{Analysis, RecoveryReport};
-use ledgerstone_region::{Handle, Latch, Mutex, NumberSet, Region, RegionError, SlotTable};
+use ledgerstone_region::{Mutex, NumberSet, Region, RegionError, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
@@ -30,6 +30,11 @@ const SPARE_LOG_BYTES: u64 = 32 << 20;
 
 /// The log's flusher and the page writer flush the log, and so each has a slot.
 const FLUSHING_THREADS: u32 = 2;
+
+/// Names in the region.
+pub(in crate::environment) const CHECKPOINT_LATCH: &str = "environment.checkpoint";
+pub(in crate::environment) const COMPACT_LATCH: &str = "environment.compact";
+pub(in crate::environment) const WORKERS_LATCHES: &str = "environment.workers";
 
 /// The engine and what belongs to it, before anything is known of trees.
 pub(super) struct Parts {
@@ -78,7 +83,7 @@ impl Parts {
             8 << 20,
         ];
         let region = region_of(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
-        let slots = Arc::new(SlotTable::create(&region, thread_count_max)?);
+        let slots = Arc::new(SlotTable::place(&region, thread_count_max)?);
         // Makes the names in the environment's directory durable, too (O6).
         let log = Log::open(LogConfig {
             slots: Some(Arc::clone(&slots)),
@@ -116,9 +121,9 @@ impl Parts {
             Tuning { torn_pages, ..Tuning::default() },
         )?;
         let locks = locking::make(&region, &slots, effective.locking, lock_config, options.own_locking.as_ref())?;
-        let table = TxnTable::create(&region, users_count)?;
-        let versions = VersionStore::create(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
-        let structure_latches = StructureLatches::create(&region)?;
+        let table = TxnTable::place(&region, users_count)?;
+        let versions = VersionStore::place(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
+        let structure_latches = StructureLatches::place(&region)?;
         let engine = Engine::new(EngineParts {
             structure_latches,
             region,
@@ -172,9 +177,6 @@ impl Parts {
         if !options.read_only && !self.engine.locks.isolates() && !state.is_unlocked {
             control.change(|state| state.is_unlocked = true)?; // Before the first transaction of the program's.
         }
-        let latches = |count: usize| -> Result<Handle<[Latch]>, Error> {
-            Ok(region.handle_slice(region.alloc::<Latch>(count as u64, 8)?)?)
-        };
         let known = Known::new(&self.engine.slots);
         let checkpoints = Checkpoints { is_restored, ..Checkpoints::default() };
         let (extensions, extractors) = (options.extensions.clone(), options.extractors.clone());
@@ -184,7 +186,7 @@ impl Parts {
             engine: self.engine,
             catalog,
             control,
-            checkpoint_latch: latches(1)?,
+            checkpoint_latch: region.place(CHECKPOINT_LATCH, 1, 8)?,
             keepers,
             positions,
             is_read_only: options.read_only,
@@ -197,9 +199,9 @@ impl Parts {
         Ok(Inner {
             base: Arc::new(base),
             fence,
-            workers: Workers { latch: latches(workers.len().max(1))?, all: workers },
-            compact_latch: latches(1)?,
-            bell: Arc::new(Bell::create(&region)?),
+            workers: Workers { latch: region.place(WORKERS_LATCHES, workers.len().max(1) as u64, 8)?, all: workers },
+            compact_latch: region.place(COMPACT_LATCH, 1, 8)?,
+            bell: Arc::new(Bell::place(&region)?),
             space,
             to_free,
             known,

@@ -96,8 +96,8 @@ struct Here {
 impl World {
     fn new(forgotten: Option<Part>, config: LockConfig, has_one_canceller: bool) -> World {
         let region = Region::shared(config.region_bytes() + (1 << 16)).expect("address space");
-        let slots = Arc::new(SlotTable::create(&region, THREADS_MAX).expect("it fits"));
-        let mut table = LockTable::create(&region, &slots, config).expect("region_bytes is enough");
+        let slots = Arc::new(SlotTable::place(&region, THREADS_MAX).expect("it fits"));
+        let mut table = LockTable::place(&region, &slots, config).expect("region_bytes is enough");
         table.forgotten = forgotten;
         World {
             region,
@@ -139,8 +139,8 @@ impl World {
         let world = self.clone();
         let view = self.region.view().expect("address space");
         spawn_in(process, name, move || {
-            let slots = Arc::new(world.slots.attach(&view).expect("a view of the region"));
-            let table = Arc::new(world.table.attach(&view, &slots).expect("a view of the region"));
+            let slots = Arc::new(SlotTable::place(&view, world.slots.max_threads()).expect("a view of the region"));
+            let table = Arc::new(world.table.view(&view, &slots).expect("a view of the region"));
             f(&Here { world, slots, table })
         })
     }
