@@ -15,6 +15,41 @@ pub enum RegionError {
         /// What the system said.
         errno: i32,
     },
+    /// A region's file cannot be made, opened or looked at.
+    #[error("cannot {doing} {path}: {}", std::io::Error::from_raw_os_error(*.errno))]
+    File {
+        /// The file.
+        path: String,
+        /// What was tried.
+        doing: &'static str,
+        /// What the system said.
+        errno: i32,
+    },
+    /// The file system in memory is full.
+    #[error(
+        "no memory for {bytes} bytes of {path}: its file system is full (a container's /dev/shm is often 64 MiB; make it \
+         larger, or take a smaller cache)"
+    )]
+    NoMemory {
+        /// The file.
+        path: String,
+        /// How much was asked for.
+        bytes: u64,
+    },
+    /// What is there cannot be joined.
+    #[error("{path} is not a region that this program can join: {what}")]
+    NotARegion {
+        /// The file.
+        path: String,
+        /// Why.
+        what: String,
+    },
+    /// As many processes as can be have the region.
+    #[error("{max} processes have this open, and no more can")]
+    TooManyProcesses {
+        /// How many there can be.
+        max: u32,
+    },
     /// This process was forked from the one that the region belongs to.
     #[error("this process was forked from the one that opened this")]
     Forked,

@@ -1,14 +1,14 @@
 //! Memory that transactions share: offsets, words, latches, slots, and the one door to time and waiting.
 //!
-//! A [`Region`] is one mapping. Its values are [`Shared`]: atomics only, found by name, and reached through [`Handle`]s
-//! that are private to a process. Page bytes are [`Words`]. A [`Latch`] says which thread may change them.
+//! A [`Region`] is one mapping. Its values are [`Shared`]: atomics only, found by name, and reached through
+//! [`Handle`]s that are private to a process. Page bytes are [`Words`]. A [`Latch`] says which thread may change them.
 //!
 //! The unsafe code of this crate relies on these invariants:
 //!
 //! R1. Memory of a region is zeroed before it is given out. It is given out once, and never moves.
 //! R2. A region stays mapped while a [`Region`] or a [`Handle`] of it exists.
-//! R3. A handle points at whole, aligned values of its type, which lie inside the mapping. Who finds them by name checks
-//!     that, and that their layout is the type's (`directory.rs`).
+//! R3. A handle points at whole, aligned values of its type, which lie inside the mapping. Who finds them by name
+//!     checks that, and that their layout is the type's (`directory.rs`).
 //! R4. Every type in a region is [`Shared`]: `repr(C)`, valid for any bits, without `Drop`, and made of atomics. So a
 //!     shared reference to it is all that any code gets or needs.
 //! R5. Because of R3 and R4, all accesses to one byte have the same size and are atomic. Page bytes are reached by
@@ -18,6 +18,8 @@
 //!     reached by the thread that has its slot (O1 there).
 //! R8. A [`CrcWords`] exists only where the processor has its instruction.
 //! R9. A value in [`Common`] is changed by who has the only reference, and dropped with the last (C1, C2 there).
+//! R10. Memory of a file is as long as its mapping, and only processes of the same user reach it. They store what they
+//!     like: whatever bits that is, they are values (R4).
 //!
 //! This crate does not know pages, logs or transactions. It knows bytes, which thread may touch them, and which thread
 //! waits.
@@ -45,6 +47,12 @@ mod loom_mutex;
 mod loom_own_cell;
 #[cfg(not(loom))]
 mod map;
+#[cfg(not(any(loom, miri)))]
+mod members;
+#[cfg(not(loom))]
+mod memory;
+#[cfg(not(any(loom, miri)))]
+mod memory_file;
 mod mutex;
 mod ordered;
 #[cfg(any(not(loom), test))]
@@ -73,6 +81,8 @@ pub use held::{HeldLine, HeldShared};
 pub use latch::{LATCH_TIMEOUT_NS, Latch, LatchTimeout, Version};
 #[cfg(not(loom))]
 pub use map::{Handle, Region, WeakHandle};
+#[cfg(not(any(loom, miri)))]
+pub use members::{MEMBERS_MAX, Members};
 pub use mutex::{Mutex, RwLock};
 #[cfg(not(loom))]
 pub use mutex::{TimedGuard, TimedMutex, Waiter};

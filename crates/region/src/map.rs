@@ -16,21 +16,23 @@
 //!
 //! The same code puts a part of the engine into a region that it makes and into one that it joins. In the first it is
 //! given zeroed memory, which it fills ([`Region::is_made_here`]). In the second it finds what is there, by name.
-//! The only place that maps memory.
 //!
 //! With the feature `deaths`, a region can be mapped several times at several addresses, once for each simulated
 //! process. Such a mapping is a *view*: a region that is joined.
 
-use crate::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+use crate::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use crate::directory::{Directory, FullName, Place};
+use crate::memory::{ALIGN_BYTES_MAX, Memory};
+#[cfg(not(miri))]
+use crate::memory_file::MemoryFile;
 use crate::{RegionError, Shared, shared};
 use std::fmt;
 use std::ops::{Deref, Range};
+#[cfg(not(miri))]
+use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// Alignments up to this one are kept: that of a huge page.
-const ALIGN_BYTES_MAX: u64 = 2 << 20;
 const MAGIC: u64 = u64::from_le_bytes(*b"ledgregn");
 const HEADER_VERSION: u32 = 2;
 
@@ -90,7 +92,7 @@ impl Region {
     /// [`RegionError::MapRefused`], for instance where the system does not overcommit memory.
     pub fn anonymous(reserve_bytes: u64) -> Result<Region, RegionError> {
         let reserve_bytes = reserve_bytes.max(size_of::<Header>() as u64);
-        let (memory, base) = Memory::reserve(reserve_bytes)?;
+        let (memory, base) = Memory::anonymous(reserve_bytes)?;
         Ok(Region::create(reserve_bytes, memory, base))
     }
 
@@ -101,8 +103,59 @@ impl Region {
     #[cfg(all(feature = "deaths", not(miri)))]
     pub fn shared(reserve_bytes: u64) -> Result<Region, RegionError> {
         let reserve_bytes = reserve_bytes.max(size_of::<Header>() as u64);
-        let (memory, base) = views::reserve(reserve_bytes)?;
+        let (memory, base) = Memory::of_file(MemoryFile::nameless(reserve_bytes)?, reserve_bytes)?;
         Ok(Region::create(reserve_bytes, memory, base))
+    }
+
+    /// Makes a region in a new file at `path`, in a file system in memory such as `/dev/shm`, for processes that join
+    /// it ([`Region::join_at`]). Only the same user may. What is placed takes memory at once: later it would be missing
+    /// at a store, which nobody survives.
+    ///
+    /// # Errors
+    /// [`RegionError::File`]: there is a file already, or it cannot be made. [`RegionError::NoMemory`].
+    /// [`RegionError::MapRefused`].
+    #[cfg(not(miri))]
+    pub fn create_at(path: &Path, reserve_bytes: u64) -> Result<Region, RegionError> {
+        let header_bytes = size_of::<Header>() as u64;
+        let reserve_bytes = reserve_bytes.max(header_bytes);
+        let file = MemoryFile::create(path, reserve_bytes)?;
+        file.take(0, header_bytes)?;
+        let (memory, base) = Memory::of_file(file, reserve_bytes)?;
+        Ok(Region::create(reserve_bytes, memory, base))
+    }
+
+    /// The region that another process has made at `path` ([`Region::create_at`]).
+    ///
+    /// # Errors
+    /// [`RegionError::File`]: there is none, or it may not be opened. [`RegionError::NotARegion`]: what is there is
+    /// something else, not complete, or of a build with another header. [`RegionError::MapRefused`].
+    #[cfg(not(miri))]
+    pub fn join_at(path: &Path) -> Result<Region, RegionError> {
+        let (file, file_bytes) = MemoryFile::open(path)?;
+        let not_a_region = |what: &str| RegionError::NotARegion { path: path.display().to_string(), what: what.into() };
+        let header_bytes = size_of::<Header>() as u64;
+        if file_bytes < header_bytes {
+            return Err(not_a_region("it is too short"));
+        }
+        let (memory, base) = Memory::of_file(file.clone(), header_bytes)?;
+        let head = Region::with(header_bytes, memory, base, false);
+        let header = head.mapping.header();
+        match header.magic.load(Acquire) {
+            MAGIC => {} // Pairs with the store in `create`: the rest is there.
+            0 => return Err(not_a_region("it is not complete yet, or whoever made it has died")),
+            _ => return Err(not_a_region("it begins with something else")),
+        }
+        let version = header.version.load(Relaxed);
+        if version != HEADER_VERSION {
+            let what = format!("its header has version {version}, and this build knows {HEADER_VERSION}");
+            return Err(not_a_region(&what));
+        }
+        let reserve_bytes = header.reserve_bytes.load(Relaxed);
+        if reserve_bytes < header_bytes || reserve_bytes > file_bytes {
+            return Err(not_a_region("it is shorter than it says"));
+        }
+        let (memory, base) = Memory::of_file(file, reserve_bytes)?;
+        Ok(Region::with(reserve_bytes, memory, base, false))
     }
 
     /// Another mapping of a region that [`Region::shared`] made, at another address, for another simulated process.
@@ -126,10 +179,10 @@ impl Region {
     fn create(reserve_bytes: u64, memory: Memory, base: NonNull<u8>) -> Region {
         let region = Region::with(reserve_bytes, memory, base, true);
         let header = region.mapping.header();
-        header.magic.store(MAGIC, Relaxed); // Relaxed: nobody else has the region yet.
-        header.version.store(HEADER_VERSION, Relaxed);
+        header.version.store(HEADER_VERSION, Relaxed); // Published by the last of these.
         header.reserve_bytes.store(reserve_bytes, Relaxed);
         header.next_byte.store(size_of::<Header>() as u64, Relaxed);
+        header.magic.store(MAGIC, Release); // Pairs with the load in `join_at`.
         region
     }
 
@@ -221,6 +274,7 @@ impl Mapping {
             return Err(RegionError::Full { asked_bytes: bytes.unwrap_or(u64::MAX), left_bytes });
         };
         let place = Place { offset, count };
+        self.memory.take(offset, end - offset)?;
         header.directory.add::<T>(name, place)?;
         header.next_byte.store(end, Relaxed);
         Ok(place)
@@ -337,184 +391,6 @@ unsafe impl<T: ?Sized + Sync> Sync for Handle<T> {}
 unsafe impl<T: ?Sized + Sync> Send for WeakHandle<T> {}
 // SAFETY: as above.
 unsafe impl<T: ?Sized + Sync> Sync for WeakHandle<T> {}
-
-/// Where the memory came from, to give it back there.
-#[cfg(not(miri))]
-struct Memory {
-    start: NonNull<u8>,
-    bytes: usize,
-    #[cfg(feature = "deaths")]
-    file: Option<views::File>,
-}
-
-#[cfg(not(miri))]
-impl Memory {
-    /// Zeroed memory, and the aligned address in it where the region begins.
-    fn reserve(reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
-        let refused = |errno| RegionError::MapRefused { bytes: reserve_bytes, errno };
-        let bytes = reserve_bytes.checked_add(ALIGN_BYTES_MAX).and_then(|bytes| usize::try_from(bytes).ok());
-        let bytes = bytes.ok_or(refused(libc::ENOMEM))?;
-        // SAFETY: a new private mapping at an address of the kernel's choice touches no memory of anybody.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                bytes,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
-                -1,
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            return Err(refused(std::io::Error::last_os_error().raw_os_error().unwrap_or(0)));
-        }
-        let start = NonNull::new(start.cast::<u8>()).ok_or(refused(libc::ENOMEM))?;
-        let skip = start.align_offset(ALIGN_BYTES_MAX as usize);
-        // SAFETY: the mapping is ALIGN_BYTES_MAX longer than what is used of it.
-        let base = unsafe { start.add(skip) };
-        let memory = Memory {
-            start,
-            bytes,
-            #[cfg(feature = "deaths")]
-            file: None,
-        };
-        Ok((memory, base))
-    }
-
-    fn advise_huge(start: NonNull<u8>, bytes: usize) {
-        let skip = start.align_offset(4096);
-        let bytes = bytes.saturating_sub(skip) / 4096 * 4096;
-        if bytes > 0 {
-            // SAFETY: whole pages of our own mapping, which the caller keeps; the advice does not change what they hold.
-            unsafe { libc::madvise(start.as_ptr().add(skip).cast(), bytes, libc::MADV_HUGEPAGE) };
-        }
-    }
-
-    /// Takes memory for whole pages now, which is otherwise taken at their first use.
-    fn populate(start: NonNull<u8>, bytes: usize) {
-        let skip = start.align_offset(4096);
-        let bytes = bytes.saturating_sub(skip) / 4096 * 4096;
-        if bytes > 0 {
-            // SAFETY: whole pages of our own mapping, which the caller keeps; what they hold does not change.
-            unsafe { libc::madvise(start.as_ptr().add(skip).cast(), bytes, libc::MADV_POPULATE_WRITE) };
-        }
-    }
-
-    fn release(&self, _base: NonNull<u8>) {
-        #[cfg(feature = "deaths")]
-        views::forget(self, _base);
-        // SAFETY: this is what was mapped; nobody reaches it any more (R2).
-        unsafe { libc::munmap(self.start.as_ptr().cast(), self.bytes) };
-    }
-}
-
-/// Under Miri the region is heap memory, which Miri can watch.
-#[cfg(miri)]
-struct Memory {
-    layout: std::alloc::Layout,
-}
-
-#[cfg(miri)]
-impl Memory {
-    fn reserve(reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
-        let refused = RegionError::MapRefused { bytes: reserve_bytes, errno: libc::ENOMEM };
-        let layout = std::alloc::Layout::from_size_align(reserve_bytes as usize, ALIGN_BYTES_MAX as usize)
-            .map_err(|_| refused.clone())?;
-        // SAFETY: the layout is not empty: a region has a header.
-        let base = NonNull::new(unsafe { std::alloc::alloc_zeroed(layout) }).ok_or(refused)?;
-        Ok((Memory { layout }, base))
-    }
-
-    fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}
-
-    fn populate(_start: NonNull<u8>, _bytes: usize) {}
-
-    fn release(&self, base: NonNull<u8>) {
-        // SAFETY: allocated with this layout; nobody reaches it any more (R2).
-        unsafe { std::alloc::dealloc(base.as_ptr(), self.layout) };
-    }
-}
-
-/// Regions that are mapped several times.
-#[cfg(all(feature = "deaths", not(miri)))]
-mod views {
-    use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
-    use std::ptr::NonNull;
-    use std::sync::Arc;
-
-    use super::{ALIGN_BYTES_MAX, Memory};
-    use crate::RegionError;
-    use crate::sync::{add_view, remove_view};
-
-    /// The file in memory that all views map, and its number.
-    #[derive(Clone)]
-    pub(super) struct File {
-        fd: Arc<OwnedFd>,
-        no: u64,
-    }
-
-    fn refused(bytes: u64) -> RegionError {
-        RegionError::MapRefused { bytes, errno: std::io::Error::last_os_error().raw_os_error().unwrap_or(0) }
-    }
-
-    /// Zeroed memory that can be mapped again, and where it begins.
-    pub(super) fn reserve(reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
-        static NEXT_NO: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
-        // SAFETY: the name is a string that ends in zero; a descriptor comes back, or -1.
-        let fd = unsafe { libc::memfd_create(c"ledgerstone".as_ptr(), libc::MFD_CLOEXEC) };
-        if fd < 0 {
-            return Err(refused(reserve_bytes));
-        }
-        // SAFETY: the descriptor was made just now, and nobody else has it.
-        let fd = Arc::new(unsafe { OwnedFd::from_raw_fd(fd) });
-        // SAFETY: a call on our own descriptor.
-        if unsafe { libc::ftruncate(fd.as_raw_fd(), reserve_bytes as libc::off_t) } != 0 {
-            return Err(refused(reserve_bytes));
-        }
-        let no = NEXT_NO.fetch_add(1, std::sync::atomic::Ordering::Relaxed); // A number that differs.
-        map(&File { fd, no }, reserve_bytes)
-    }
-
-    fn map(file: &File, reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
-        // The file is mapped over a part of what is reserved, where alignments come out.
-        let (mut memory, base) = Memory::reserve(reserve_bytes)?;
-        // SAFETY: whole pages of our own mapping, which nobody uses yet: it is ALIGN_BYTES_MAX longer than the region.
-        let start = unsafe {
-            libc::mmap(
-                base.as_ptr().cast(),
-                reserve_bytes.next_multiple_of(4096) as usize,
-                libc::PROT_READ | libc::PROT_WRITE,
-                libc::MAP_SHARED | libc::MAP_FIXED | libc::MAP_NORESERVE,
-                file.fd.as_raw_fd(),
-                0,
-            )
-        };
-        if start == libc::MAP_FAILED {
-            let error = refused(reserve_bytes);
-            memory.release(base);
-            return Err(error);
-        }
-        debug_assert!(reserve_bytes.next_multiple_of(4096) - reserve_bytes < ALIGN_BYTES_MAX);
-        add_view(base.addr().get(), reserve_bytes as usize, file.no);
-        memory.file = Some(file.clone());
-        Ok((memory, base))
-    }
-
-    impl Memory {
-        pub(super) fn map_again(&self, reserve_bytes: u64) -> Result<(Memory, NonNull<u8>), RegionError> {
-            match &self.file {
-                Some(file) => map(file, reserve_bytes),
-                None => Err(RegionError::MapRefused { bytes: reserve_bytes, errno: libc::EINVAL }),
-            }
-        }
-    }
-
-    pub(super) fn forget(memory: &Memory, base: NonNull<u8>) {
-        if memory.file.is_some() {
-            remove_view(base.addr().get());
-        }
-    }
-}
 
 #[cfg(all(test, feature = "deaths", not(miri), not(loom)))]
 mod tests {

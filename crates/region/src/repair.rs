@@ -7,7 +7,8 @@
 //! D2. A repair waits for nobody but the living that are about to store something. If one of these dies meanwhile, the
 //!     repair ends with [`AnotherDied`], and begins again with one dead process more. So it does if any process dies
 //!     while it waits: whoever it waits for may wait for that one.
-//! D3. The slots of the dead are freed last. So whoever repairs again finds all of them.
+//! D3. The slots of the dead are freed last. So whoever repairs again finds all of them. A real process's number is
+//!     free for another one when none of its slots is left ([`Members::bury`](crate::Members::bury)).
 
 use crate::{Latch, RegionError, SlotNo, SlotTable, sync};
 
@@ -131,7 +132,7 @@ impl SlotTable {
     /// # Errors
     /// The thread has no slot.
     pub fn repair(&self, mend: impl Fn(&Dead<'_>) -> Result<(), AnotherDied>) -> Result<bool, RegionError> {
-        if Dead::of(self).is_none() {
+        if Dead::of(self).is_none() && !self.has_unburied() {
             return Ok(false);
         }
         let me = self.try_current()?;
@@ -152,6 +153,7 @@ impl SlotTable {
                 has_repaired = true;
             }
         }
+        self.bury();
         std::mem::forget(repairing);
         latch.unlatch_exclusive();
         Ok(has_repaired)

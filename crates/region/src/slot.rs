@@ -49,9 +49,13 @@ pub use table::{SlotTable, ThreadGuard, ThreadSlot, as_another_thread};
 #[cfg(not(loom))]
 mod table {
     use super::{SLOTS_MAX, SlotNo};
+    #[cfg(not(miri))]
+    use crate::Members;
     use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
     use crate::{ForkMark, Handle, HeldLine, Latch, Region, RegionError, WeakHandle, shared, sync};
     use std::cell::{Cell, RefCell};
+    #[cfg(not(miri))]
+    use std::sync::Arc;
     use std::sync::OnceLock;
 
     shared! {
@@ -157,6 +161,8 @@ mod table {
         repair: Handle<Latch>,
         fork: ForkMark,
         after_panics: OnceLock<AfterPanic>,
+        #[cfg(not(miri))]
+        members: Option<Arc<Members>>,
     }
 
     type AfterPanic = Box<dyn Fn() + Send + Sync>;
@@ -193,7 +199,34 @@ mod table {
             let held = region.place::<HeldLine>("threads.held", count, 64)?;
             let repair = region.place_one::<Latch>("threads.repair", 64)?;
             let fork = ForkMark::new()?;
-            Ok(SlotTable { id: next_id(), slots, held, repair, fork, after_panics: OnceLock::new() })
+            Ok(SlotTable {
+                id: next_id(),
+                slots,
+                held,
+                repair,
+                fork,
+                after_panics: OnceLock::new(),
+                #[cfg(not(miri))]
+                members: None,
+            })
+        }
+
+        /// The same in a region that other processes have, too: `members` says which of them have died.
+        ///
+        /// # Errors
+        /// As [`SlotTable::place`].
+        #[cfg(not(miri))]
+        pub fn place_among(members: Arc<Members>, region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
+            Ok(SlotTable { members: Some(members), ..SlotTable::place(region, max_threads)? })
+        }
+
+        /// The number of this process: a simulated one's, or that among those who have the region.
+        fn process(&self) -> u32 {
+            #[cfg(not(miri))]
+            if let Some(members) = &self.members {
+                return members.no();
+            }
+            sync::deaths::process()
         }
 
         /// This thread's slot. The first call takes it, and the end of the thread gives it back.
@@ -251,7 +284,7 @@ mod table {
         }
 
         fn claim_slot(&self, no: SlotNo) -> Option<SlotNo> {
-            let (slot, process) = (self.slot(no), sync::deaths::process() + 1);
+            let (slot, process) = (self.slot(no), self.process() + 1);
             // Ours for good from this exchange on (T3), whether or not we get to take it.
             let is_of_us = match slot.process.load(Acquire) {
                 0 => slot.process.compare_exchange(0, process, AcqRel, Acquire).unwrap_or_else(|other| other) == 0,
@@ -287,7 +320,7 @@ mod table {
                     return Ok(last);
                 }
                 let slot = self.slot(last);
-                if slot.process() != Some(sync::deaths::process()) || slot.state.load(Acquire) >= LOST {
+                if slot.process() != Some(self.process()) || slot.state.load(Acquire) >= LOST {
                     return Err(full);
                 }
                 sync::sleep_ns(LOOK_NS);
@@ -306,7 +339,13 @@ mod table {
         }
 
         fn has_process_died(&self, no: SlotNo) -> bool {
-            self.slot(no).process().is_some_and(sync::deaths::is_dead)
+            self.slot(no).process().is_some_and(|process| {
+                #[cfg(not(miri))]
+                if let Some(members) = &self.members {
+                    return members.is_dead(process);
+                }
+                sync::deaths::is_dead(process)
+            })
         }
 
         /// Says what is done about a thread that has panicked in the middle of something: another thread repairs, while
@@ -347,6 +386,31 @@ mod table {
         pub fn iter_owned(&self) -> impl Iterator<Item = SlotNo> {
             let owned = |(_, slot): &(usize, &ThreadSlot)| slot.process().is_some();
             self.slots.iter().enumerate().filter(owned).map(|(no, _)| SlotNo(no as u16))
+        }
+
+        /// The dead members that have no slot, or none any more.
+        #[cfg(not(miri))]
+        fn unburied(&self) -> impl Iterator<Item = (&Members, u32)> {
+            let members = self.members.iter().flat_map(|members| members.iter().map(|no| (&**members, no)));
+            members.filter(|(members, no)| {
+                let has_slots = self.iter_owned().any(|slot| self.slot(slot).process() == Some(*no));
+                !has_slots && members.is_dead(*no)
+            })
+        }
+
+        #[cfg(miri)]
+        fn unburied(&self) -> impl Iterator<Item = ((), u32)> {
+            std::iter::empty()
+        }
+
+        pub(crate) fn has_unburied(&self) -> bool {
+            self.unburied().next().is_some()
+        }
+
+        /// Gives the numbers of the dead free that have no slots. By whoever holds the latch of the repair.
+        pub(crate) fn bury(&self) {
+            #[cfg(not(miri))]
+            self.unburied().for_each(|(members, no)| members.bury(no));
         }
 
         /// Frees a slot whose process has died, for threads of any process: nothing in it, nor anything that other

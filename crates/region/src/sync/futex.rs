@@ -1,8 +1,9 @@
 //! The system's side of the door: futex, clocks, randomness, spinning. The only place that calls `futex`.
 //!
-//! The futexes are private to the process, which saves the kernel a look-up; sharing the region among processes drops
-//! that flag, here.
+//! A futex is private to the process, which saves the kernel a look-up, unless its word lies in memory that other
+//! processes map, too (`views.rs`).
 
+use super::views::FutexKey;
 use crate::atomic::{AtomicU32, AtomicU64};
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
@@ -42,15 +43,18 @@ pub(super) fn wait_at(word: *mut u32, expected: u32, timeout_ns: Option<u64>) ->
     let timeout = timeout_ns.map(to_timespec);
     let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
     // SAFETY: the kernel reads the word atomically and writes nothing; the word and the time-out outlive the call.
-    let result =
-        unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, expected, timeout) };
+    let result = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT | flag_of(word), expected, timeout) };
     result == 0 || std::io::Error::last_os_error().raw_os_error() != Some(libc::ETIMEDOUT)
 }
 
 pub(super) fn wake_at(word: *mut u32, count: u32) {
     let count = count.min(i32::MAX as u32);
     // SAFETY: the kernel uses the address as a name and touches nothing.
-    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, count) };
+    unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE | flag_of(word), count) };
+}
+
+fn flag_of(word: *mut u32) -> i32 {
+    if FutexKey::of(word.addr()).is_shared() { 0 } else { libc::FUTEX_PRIVATE_FLAG }
 }
 
 pub(super) fn clock_ns(clock: libc::clockid_t) -> u64 {

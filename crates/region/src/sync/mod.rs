@@ -25,6 +25,8 @@ mod processes;
 mod scheduler;
 #[cfg(not(loom))]
 mod thread;
+#[cfg(not(loom))]
+mod views;
 
 #[cfg(all(not(loom), feature = "deaths"))]
 pub(crate) use deaths::step;
@@ -33,18 +35,18 @@ pub use modelled::{
     ends_a_run, futex_wait, futex_wait_low, futex_wake, futex_wake_low, is_simulated, now_ns, sleep_ns, spin,
     yield_point,
 };
-#[cfg(all(not(loom), feature = "deaths"))]
-pub(crate) use processes::{add_view, remove_view};
 #[cfg(not(loom))]
 pub use real_or_simulated::*;
 #[cfg(not(loom))]
 pub use scheduler::{STEPS_MAX, Scheduler, Stuck, StuckThread, Waits, WhyStuck, ends_a_run};
 #[cfg(not(loom))]
 pub use thread::{JoinHandle, Panicked, ThreadMark, spawn, try_spawn};
+#[cfg(not(any(loom, miri)))]
+pub(crate) use views::{add_view, remove_view};
 
 #[cfg(not(loom))]
 mod real_or_simulated {
-    use super::{futex, processes::FutexKey, scheduler};
+    use super::{futex, scheduler, views::FutexKey};
     use crate::atomic::{AtomicU32, AtomicU64};
 
     /// A length of time in nanoseconds, as this module's calls take it. A longer one becomes the largest number.

@@ -1,9 +1,7 @@
-//! What the scheduler knows of a simulated process, and the words that futexes are told apart by.
+//! What the scheduler knows of a simulated process.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
-
-use super::carrier::lock;
 
 /// One simulated process.
 #[derive(Default)]
@@ -114,46 +112,4 @@ impl Doom {
             Fate::Nothing
         }
     }
-}
-
-/// A word that threads sleep on: an address, or a place in memory that is mapped at several addresses.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct FutexKey {
-    memory: u64,
-    at: usize,
-}
-
-impl FutexKey {
-    pub const NONE: FutexKey = FutexKey { memory: 0, at: 0 };
-
-    pub fn of(address: usize) -> FutexKey {
-        let views = lock(&VIEWS);
-        let view = views.iter().find(|view| (view.start..view.start + view.bytes).contains(&address));
-        match view {
-            Some(view) => FutexKey { memory: view.memory, at: address - view.start },
-            None => FutexKey { memory: 0, at: address },
-        }
-    }
-}
-
-/// One of several mappings of the same memory.
-struct View {
-    start: usize,
-    bytes: usize,
-    memory: u64,
-}
-
-static VIEWS: Mutex<Vec<View>> = Mutex::new(Vec::new());
-
-/// Threads that sleep on a word of `start..start + bytes` meet those that sleep on the same word of other mappings of
-/// `memory`, a number that is not 0. Simulated threads only.
-#[cfg(feature = "deaths")]
-pub(crate) fn add_view(start: usize, bytes: usize, memory: u64) {
-    lock(&VIEWS).push(View { start, bytes, memory });
-}
-
-/// Forgets what [`add_view`] was told.
-#[cfg(feature = "deaths")]
-pub(crate) fn remove_view(start: usize) {
-    lock(&VIEWS).retain(|view| view.start != start);
 }

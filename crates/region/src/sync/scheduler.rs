@@ -40,8 +40,9 @@
 //! So long undisturbed stretches occur as well as wild interleavings. One wait in 128 wakes for no reason (Y1).
 
 use super::carrier::{Carrier, Job, lock};
-use super::processes::{Doom, FutexKey, Process};
+use super::processes::{Doom, Process};
 use super::thread::Panicked;
+use super::views::FutexKey;
 use std::cell::Cell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, Location, catch_unwind, resume_unwind};

@@ -1,0 +1,308 @@
+//! Real processes in one region: what they find there, whom they wake, and how their deaths are noticed.
+//!
+//! A test starts this program again, to be the other process, with the name of what it does in the environment.
+#![cfg(not(any(loom, miri)))]
+#![forbid(unsafe_code)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use ledgerstone_region::{AnotherDied, Handle, Latch, Members, Region, RegionError, SlotTable, sync};
+
+const ROLE: &str = "LEDGERSTONE_REGION_ROLE";
+const DIR: &str = "LEDGERSTONE_REGION_DIR";
+const RESERVE_BYTES: u64 = 1 << 20;
+const THREADS: u32 = 8;
+/// Nobody waits so long, or something hangs.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What all of them have.
+struct Own {
+    region: Region,
+    members: Arc<Members>,
+    slots: SlotTable,
+    latch: Handle<Latch>,
+    word: Handle<AtomicU32>,
+}
+
+fn region_path(dir: &Path) -> PathBuf {
+    dir.join("region")
+}
+
+impl Own {
+    fn of(region: Region, dir: &Path) -> Result<Own, RegionError> {
+        let members = Arc::new(Members::join(&region, &dir.join("locks"))?);
+        let slots = SlotTable::place_among(Arc::clone(&members), &region, THREADS)?;
+        let (latch, word) = (region.place_one("latch", 64)?, region.place_one("word", 64)?);
+        Ok(Own { region, members, slots, latch, word })
+    }
+
+    fn create(dir: &Path) -> Own {
+        Own::of(Region::create_at(&region_path(dir), RESERVE_BYTES).unwrap(), dir).unwrap()
+    }
+
+    fn join(dir: &Path) -> Own {
+        Own::of(Region::join_at(&region_path(dir)).unwrap(), dir).unwrap()
+    }
+}
+
+/// Another process.
+struct Other {
+    child: Child,
+    said: BufReader<ChildStdout>,
+}
+
+impl Other {
+    fn start(role: &str, dir: &Path) -> Other {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "the_other_process", "--nocapture", "--test-threads=1"])
+            .env(ROLE, role)
+            .env(DIR, dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let said = BufReader::new(child.stdout.take().unwrap());
+        Other { child, said }
+    }
+
+    /// Reads until it says so.
+    fn hear(&mut self, what: &str) {
+        let mut line = String::new();
+        while !line.contains(what) {
+            line.clear();
+            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "it has ended without a word of {what}");
+        }
+    }
+
+    fn tell(&mut self) {
+        self.child.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+    }
+
+    /// It ends by itself, and in order.
+    fn end(mut self) {
+        drop(self.child.stdin.take());
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn say(what: &str) {
+    println!("{what}");
+}
+
+/// Waits for a word of the first process, or its end.
+fn listen() {
+    let _ = std::io::stdin().lock().read_line(&mut String::new());
+}
+
+fn within_patience(is_so: impl Fn() -> bool) -> Duration {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "it does not come to pass");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    began.elapsed()
+}
+
+/// Not a test, unless another one has started this process.
+#[test]
+fn the_other_process() {
+    let (Ok(role), Ok(dir)) = (std::env::var(ROLE), std::env::var(DIR)) else { return };
+    let dir = Path::new(&dir);
+    match role.as_str() {
+        "adds" => {
+            let own = Own::join(dir);
+            assert!(!own.region.is_made_here());
+            own.word.fetch_add(1, SeqCst);
+        }
+        "waits" => {
+            let own = Own::join(dir);
+            say("waits");
+            while own.word.load(SeqCst) == 0 {
+                let patience_ns = sync::nanoseconds(PATIENCE);
+                assert!(sync::futex_wait(&own.word, 0, Some(patience_ns)), "nobody has woken it");
+            }
+            own.latch.exclusive(own.slots.current()).unwrap();
+            own.word.fetch_add(1, SeqCst);
+            own.latch.unlatch_exclusive();
+        }
+        "holds" => {
+            let own = Own::join(dir);
+            own.latch.exclusive(own.slots.current()).unwrap();
+            let memory = vec![1_u8; 64 << 20]; // Taken down before the kernel gives up the locks.
+            say("holds");
+            listen();
+            drop(memory);
+        }
+        "has no slot" => {
+            let _own = Own::join(dir);
+            say("is there");
+            listen();
+        }
+        "has another layout" => {
+            let region = Region::join_at(&region_path(dir)).unwrap();
+            let refused = region.place_one::<AtomicU64>("word", 64).unwrap_err();
+            assert!(matches!(refused, RegionError::Differs { name: "word", .. }), "{refused}");
+            let refused = SlotTable::place(&region, THREADS + 1).unwrap_err();
+            assert!(matches!(refused, RegionError::Differs { name: "threads.slots", .. }), "{refused}");
+        }
+        other => panic!("no such role: {other}"),
+    }
+}
+
+fn dir() -> tempfile::TempDir {
+    let shm = Path::new("/dev/shm");
+    if shm.is_dir() { tempfile::tempdir_in(shm).unwrap() } else { tempfile::tempdir().unwrap() }
+}
+
+#[test]
+fn one_process_finds_what_another_has_made_and_leaves_in_order() {
+    let dir = dir();
+    let own = Own::create(dir.path());
+    for count in 1..=3 {
+        Other::start("adds", dir.path()).end();
+        assert_eq!(own.word.load(SeqCst), count);
+        assert_eq!(own.members.iter().collect::<Vec<_>>(), [own.members.no()], "whoever has left is not there");
+    }
+    Other::start("has another layout", dir.path()).end();
+}
+
+#[test]
+fn a_sleeper_of_another_process_is_woken() {
+    let dir = dir();
+    let own = Own::create(dir.path());
+    own.latch.exclusive(own.slots.current()).unwrap();
+    let mut other = Other::start("waits", dir.path());
+    other.hear("waits");
+    std::thread::sleep(Duration::from_millis(100)); // Long enough to fall asleep; nothing depends on it.
+    own.word.store(1, SeqCst);
+    sync::futex_wake(&own.word, 1);
+    own.latch.unlatch_exclusive();
+    other.end();
+    assert_eq!(own.word.load(SeqCst), 2);
+}
+
+#[test]
+fn a_death_is_noticed_and_what_was_held_is_taken_over() {
+    let dir = dir();
+    let own = Own::create(dir.path());
+    let mut other = Other::start("holds", dir.path());
+    other.hear("holds");
+    let no = own.members.iter().find(|no| *no != own.members.no()).unwrap();
+    assert_eq!(own.members.pid(no), Some(other.child.id()));
+    assert!(!own.members.is_dead(no) && !own.members.is_dead(own.members.no()));
+    assert!(!own.slots.repair(|_| panic!("nobody is dead")).unwrap());
+
+    other.kill();
+    let noticed = within_patience(|| own.members.is_dead(no));
+    println!("noticed after {noticed:?}");
+    // Nobody has waited for it: to the system it is still a zombie.
+    let me = own.slots.current();
+    let repaired = own.slots.repair(|dead| {
+        assert_eq!(dead.slots().len(), 1);
+        dead.latch(&own.latch, me)?;
+        own.latch.unlatch_exclusive();
+        Ok::<(), AnotherDied>(())
+    });
+    assert!(repaired.unwrap());
+    assert!(own.latch.is_free());
+    assert_eq!(own.members.iter().collect::<Vec<_>>(), [own.members.no()], "its number is free again");
+    Other::start("adds", dir.path()).end();
+}
+
+#[test]
+fn a_process_that_had_no_slot_is_buried_too() {
+    let dir = dir();
+    let own = Own::create(dir.path());
+    let mut other = Other::start("has no slot", dir.path());
+    other.hear("is there");
+    other.kill();
+    within_patience(|| {
+        own.slots.repair(|_| panic!("it has left nothing")).unwrap();
+        own.members.iter().count() == 1
+    });
+}
+
+#[test]
+fn a_process_that_is_stopped_is_not_dead() {
+    let dir = dir();
+    let own = Own::create(dir.path());
+    let mut other = Other::start("holds", dir.path());
+    other.hear("holds");
+    let signal = |name: &str| {
+        let sent = Command::new("kill").args([name, &*other.child.id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    };
+    signal("-STOP");
+    let no = own.members.iter().find(|no| *no != own.members.no()).unwrap();
+    for _ in 0..20 {
+        assert!(!own.members.is_dead(no));
+        sync::sleep_ns(5_000_000);
+    }
+    assert!(own.latch.exclusive_within(own.slots.current(), 10_000_000).is_err(), "it keeps what it holds");
+    signal("-CONT");
+    other.tell();
+    other.end();
+}
+
+/// Each of them has a number and a handle of its own, and neither is dead to the other: also when one has left.
+#[test]
+fn a_process_may_have_the_region_twice() {
+    let dir = dir();
+    let first = Own::create(dir.path());
+    let second = Own::join(dir.path());
+    assert_ne!(first.members.no(), second.members.no());
+    second.word.store(7, SeqCst);
+    assert_eq!(first.word.load(SeqCst), 7);
+    let dead = |own: &Own| own.members.iter().filter(|no| own.members.is_dead(*no)).count();
+    assert_eq!((dead(&first), dead(&second)), (0, 0));
+    let mut other = Other::start("has no slot", dir.path());
+    other.hear("is there");
+    drop(second);
+    assert_eq!((dead(&first), first.members.iter().count()), (0, 2));
+    other.end();
+    assert_eq!(first.members.iter().count(), 1);
+}
+
+#[test]
+fn what_is_no_region_is_refused() {
+    let dir = dir();
+    let path = region_path(dir.path());
+    assert!(matches!(Region::join_at(&path), Err(RegionError::File { .. })), "there is none");
+    let mut refusals = Vec::new();
+    for content in [&b""[..], &[0; 8192], &[7; 8192], b"ledgregn"] {
+        std::fs::write(&path, content).unwrap();
+        refusals.push(Region::join_at(&path));
+    }
+    std::fs::remove_file(&path).unwrap();
+    drop(Region::create_at(&path, RESERVE_BYTES).unwrap());
+    assert!(matches!(Region::create_at(&path, RESERVE_BYTES), Err(RegionError::File { errno: 17, .. })), "taken");
+    let mut bytes = Vec::new();
+    std::fs::File::open(&path).unwrap().read_to_end(&mut bytes).unwrap();
+    for (at, value, is_refused) in [(8, 9, true), (23, 1, true), (0, 0, true), (32, 1, false)] {
+        let mut changed = bytes.clone();
+        changed[at] = value;
+        std::fs::write(&path, changed).unwrap();
+        let joined = Region::join_at(&path);
+        assert_eq!(joined.is_err(), is_refused, "{at}: {joined:?}");
+        refusals.extend(is_refused.then_some(joined));
+    }
+    for refused in refusals {
+        assert!(matches!(refused, Err(RegionError::NotARegion { .. })), "{refused:?}");
+    }
+}
