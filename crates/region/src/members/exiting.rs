@@ -1,6 +1,5 @@
 //! Whether a process is on its way out, as `/proc` shows it: long before the kernel has taken its memory down.
 
-use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -59,10 +58,10 @@ impl Process {
     fn are_threads_ending(self) -> bool {
         let Some(before) = self.threads() else { return false };
         let all_end = before.iter().all(|thread| self.is_ending(*thread));
-        all_end && self.threads().is_some_and(|after| after.is_subset(&before))
+        all_end && self.threads().is_some_and(|after| after.iter().all(|thread| before.contains(thread)))
     }
 
-    fn threads(self) -> Option<BTreeSet<u32>> {
+    fn threads(self) -> Option<Vec<u32>> {
         let entries = fs::read_dir(format!("/proc/{}/task", self.pid)).ok()?;
         entries.map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect()
     }
