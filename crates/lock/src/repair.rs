@@ -242,13 +242,12 @@ impl<'a> Repairer<'a> {
         if modes != 0 && self.is_ours(node.owner_no()) {
             let is_looked_at = modes >> 8 != 0 || !table.forgets(Part::RequestBeingGranted);
             if is_looked_at && !table.forgets(Part::RequestOfTheDead) {
-                self.take_out(node_no)?;
+                self.take_out_or_list(node_no)?;
+            } else {
+                self.list_held(node_no);
             }
         }
-        let Some(keeper) = standing::keeper_if_free(&node.modes, &node.keeper) else {
-            self.list_held(node_no);
-            return Ok(None);
-        };
+        let Some(keeper) = standing::keeper_if_free(&node.modes, &node.keeper) else { return Ok(None) };
         let Some(owner_no) = keeper.checked_sub(1).map(OwnerNo).filter(|_| keeper & KEPT_BY_SHARD == 0) else {
             return Ok(None);
         };
@@ -266,7 +265,8 @@ impl<'a> Repairer<'a> {
         Ok(None)
     }
 
-    /// Lists what an owner that we mend holds. What was collected and not taken in is in a word (I7).
+    /// Lists what an owner that we mend holds. What was collected and not taken in is in a word (I7). Under the bucket's
+    /// latch: without it, a collector may have its node back between two of these looks.
     fn list_held(&self, node_no: u32) {
         let node = self.table.node(node_no);
         let owner_no = OwnerNo(node.owner.load(Acquire)); // Pairs with the store in `add`, which comes behind the mark.
@@ -277,21 +277,30 @@ impl<'a> Repairer<'a> {
         }
     }
 
-    /// Takes a request out of its queue if it waits. An upgrade goes back to what it holds. Only under the latch is it
-    /// seen whether it does: a thread that grants it has to take that back, since its owner does not wait any more.
+    /// Takes a request out of its queue if it waits. An upgrade goes back to what it holds. What holds something is
+    /// listed.
     ///
-    /// Nor is it sure before whose it is. A living thread may have collected what was given up, and have its node back.
-    fn take_out(&self, node_no: u32) -> Result<(), AnotherDied> {
+    /// Only under the latch is it seen whether a request waits: a thread that grants it has to take that back, since
+    /// its owner does not wait any more. Nor is it sure before whose the node is. A living thread may have collected
+    /// what was given up, and have its node back.
+    fn take_out_or_list(&self, node_no: u32) -> Result<(), AnotherDied> {
         let node = self.table.node(node_no);
         let bucket_no = node.bucket.load(Relaxed);
         let queue = self.latch_bucket(bucket_no)?;
-        let waits = node.modes.load(Acquire) >> 8 != 0; // First, as in `sort_in`.
-        let is_theirs = node.bucket.load(Relaxed) == bucket_no && self.is_ours(node.owner_no());
-        if !waits || !is_theirs {
+        let modes = node.modes.load(Acquire); // First, as in `sort_in`.
+        let is_theirs = modes != 0 && node.bucket.load(Relaxed) == bucket_no && self.is_ours(node.owner_no());
+        if !is_theirs {
+            return Ok(());
+        }
+        if modes >> 8 == 0 {
+            self.list_held(node_no);
             return Ok(());
         }
         match node.granted() {
-            Some(held) => queue.set_modes(node, Some(held), None),
+            Some(held) => {
+                queue.set_modes(node, Some(held), None);
+                self.list_held(node_no);
+            }
             None => queue.remove(node),
         }
         let woken = queue.admit(node.name());

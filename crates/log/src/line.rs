@@ -20,7 +20,9 @@
 //!     each claim would cost the way of a sleeper through the scheduler.
 //! N4. Whoever leaves takes its place back before it looks who is next. So a head without a place is about to name
 //!     another, and one with a place will find no place that was taken back by then. A repair takes back the places of
-//!     the dead, waits for a head that is about to name another, and passes the head on for one that is dead.
+//!     the dead, waits for a head that is about to name another, and passes the head on for one that is dead. Whoever
+//!     has left and named nobody may be about to name one whose place it has seen before. So a repair that finds no
+//!     head counts the word as changed, and that thread names nobody any more.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};
@@ -161,15 +163,22 @@ impl Line<'_> {
         if !cfg!(feature = "planted-passing-unawaited") {
             wait(&|| self.head().is_none_or(|head| is_dead(head) || stands(head)))?;
         }
-        match self.head() {
-            None => self.name_if_nobody(),
-            Some(head) if is_dead(head) => {
-                self.head_wants.store(0, SeqCst);
-                self.pass_on();
+        loop {
+            let seen = self.head.load(SeqCst);
+            match slot_of(seen) {
+                None if self.head.compare_exchange(seen, named(seen, None), SeqCst, Relaxed).is_ok() => {
+                    self.name_if_nobody();
+                    return Ok(());
+                }
+                None => {} // Somebody was named, perhaps one of the dead.
+                Some(head) if is_dead(head) => {
+                    self.head_wants.store(0, SeqCst);
+                    self.pass_on();
+                    return Ok(());
+                }
+                Some(_) => return Ok(()),
             }
-            Some(_) => {}
         }
-        Ok(())
     }
 
     /// For the head, or for who repairs after it: names the next, and wakes it (N1).
@@ -244,6 +253,7 @@ impl Line<'_> {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::cell::Cell;
     use std::sync::atomic::AtomicBool;
     use std::sync::mpsc::channel;
     use std::sync::{Arc, Mutex};
@@ -348,5 +358,51 @@ mod tests {
         (0..3).for_each(|no| {
             all.recv_timeout(Duration::from_secs(10)).unwrap_or_else(|_| panic!("only {no} were woken"))
         });
+    }
+
+    /// Calls `then` at each look at a place, with the number of the look.
+    struct Watched<'w, F> {
+        places: &'w [AtomicU64; 8],
+        looks: Cell<u32>,
+        then: F,
+    }
+
+    impl<F: Fn(u32)> Places for Watched<'_, F> {
+        fn place(&self, slot: SlotNo) -> &AtomicU64 {
+            self.looks.set(self.looks.get() + 1);
+            (self.then)(self.looks.get());
+            &self.places[usize::from(slot.0)]
+        }
+    }
+
+    /// N4. Slot 1 leaves and names nobody. Then slot 2 joins and dies. Slot 1 has seen its place, and stops. The repair
+    /// comes and goes. If slot 1 named the dead one now, nobody would ever pass the head on.
+    #[test]
+    fn whoever_has_seen_a_place_of_the_dead_before_a_repair_does_not_name_them_after_it() {
+        const DIES: u16 = 2;
+        // One look to leave; then four slots are looked at, twice.
+        const DIES_AT: u32 = 1 + 4 + 1;
+        const MENDED_AT: u32 = 1 + 4 + 4;
+        for stands in [false, true] {
+            let words = Words::default();
+            words.slots_used.store(4, SeqCst);
+            words.head.store(named(0, Some(SlotNo(1))), SeqCst);
+            words.places[1].store(1, SeqCst);
+            let then = |look| {
+                if look == DIES_AT {
+                    words.places[usize::from(DIES)].store(2, SeqCst);
+                } else if look == MENDED_AT {
+                    words.places[usize::from(DIES)].store(0, SeqCst);
+                    words.places[3].store(3 * u64::from(stands), SeqCst);
+                    let mended =
+                        words.line().mend(|slot| slot == SlotNo(DIES), |is_done| is_done().then_some(()).ok_or(()));
+                    assert_eq!(mended, Ok(()));
+                }
+            };
+            let watched = Watched { places: &words.places, looks: Cell::new(0), then };
+            Line { places: &watched, ..words.line() }.leave(SlotNo(1));
+            assert_eq!(watched.looks.get(), MENDED_AT);
+            assert_eq!(words.line().head(), stands.then_some(SlotNo(3)), "whoever stands in line is head");
+        }
     }
 }

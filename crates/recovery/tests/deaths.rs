@@ -519,7 +519,18 @@ fn die_cutting(victim_dies_at: u64, finisher_dies_at: u64) -> Result<(u64, u64),
                 own.engine.slots.current();
                 let before = begun_steps(no, dies_at);
                 own.repair();
-                own.space.finish_cut(|_| ()).map(|()| steps(no) - before)
+                // The latch of checkpoints, which the victim had, is given back once, whoever comes first (G5).
+                let mut given = 0;
+                let is_taken_over_first = victim_dies_at.is_multiple_of(2);
+                if is_taken_over_first {
+                    given += u32::from(own.space.may_give_checkpoints_back());
+                }
+                own.space.finish_cut(|| given += 1)?;
+                if !is_taken_over_first {
+                    given += u32::from(own.space.may_give_checkpoints_back());
+                }
+                assert_eq!(given, 1);
+                Ok::<_, ledgerstone_space::SpaceError>(steps(no) - before)
             });
             finisher_steps = finisher_steps.max(outlived(finisher).map_or(0, |done| done.expect("nothing fails")));
         }

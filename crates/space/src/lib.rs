@@ -52,6 +52,8 @@ const LOW: usize = 2;
 const SHRINKS: usize = 3;
 /// The slot, + 1, of whoever has the growth latch from a dead thread that was cutting the file, and finishes that.
 const HEIR: usize = 4;
+/// Not 0: the latch of checkpoints is kept for whoever finishes the cut (G5).
+const KEPT: usize = 5;
 
 /// Free pages, and the map that must say that they are used.
 pub struct FreeRun<'c> {

@@ -9,22 +9,36 @@
 //! G3. Until then no checkpoint is taken (H4 in `shrink.rs`): whoever keeps the latch keeps that of checkpoints, too.
 //!     Both have the name of whoever repairs, who may want the latter before that.
 //! G4. The record is appended again: the dead may not have come to it. It says the number of pages that stands.
+//! G5. While one thread repairs, another of its process may be finishing a cut. Who repairs takes the latch of
+//!     checkpoints over, says that it is kept, and then looks whether the cut is over. Who finishes the cut says that it
+//!     is over, and then looks whether the latch is kept. Whoever takes back what was said gives the latch back: one of
+//!     the two, by one exchange.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo, sync};
 
-use crate::{HEIR, SHRINKS, Space, SpaceError};
+use crate::{HEIR, KEPT, SHRINKS, Space, SpaceError};
 
 /// Whoever waits for the end of a cut looks so often.
 const LOOK_NS: u64 = 1_000_000;
 
 impl Space {
-    /// Finishes a cut of the file that a repair of this process has found half done. Calls `before_end` when it is
-    /// whole, with the slot of whoever repaired. To be called before transactions of the dead are ended.
+    /// For a repair that has taken the latch of checkpoints over from the dead: whether it gives that back at once.
+    /// Otherwise the latch is kept until the cut is finished (G5). To be called after this crate's part of the repair.
+    #[must_use = "the latch is to be given back"]
+    pub fn may_give_checkpoints_back(&self) -> bool {
+        self.words[KEPT].store(1, SeqCst);
+        let is_over = !self.is_half_cut() || self.engine.is_failed();
+        is_over && self.words[KEPT].swap(0, SeqCst) != 0
+    }
+
+    /// Finishes a cut of the file that a repair of this process has found half done. When it is whole, calls
+    /// `give_checkpoints_back` if the latch of checkpoints was kept for it. To be called before transactions of the dead
+    /// are ended.
     ///
     /// # Errors
     /// The log or the disk refuses. The environment has failed then.
-    pub fn finish_cut(&self, before_end: impl FnOnce(SlotNo)) -> Result<(), SpaceError> {
+    pub fn finish_cut(&self, give_checkpoints_back: impl FnOnce()) -> Result<(), SpaceError> {
         let heir = self.words[HEIR].load(SeqCst);
         let Some(slot) = heir.checked_sub(1).map(|slot| SlotNo(slot as u16)) else { return Ok(()) };
         let is_ours =
@@ -33,7 +47,9 @@ impl Space {
             let finished = self.cut_again();
             let finished = finished
                 .inspect_err(|error| self.engine.fail(&format!("cutting the data file after a death: {error}")));
-            before_end(slot);
+            if self.words[KEPT].swap(0, SeqCst) != 0 {
+                give_checkpoints_back();
+            }
             self.growth.unlatch_exclusive(); // Also after a failure, which whoever waits then learns of.
             finished?;
         }
@@ -68,6 +84,7 @@ impl Repair for Space {
             && dead.has(owner)
             && self.growth.take_over(owner, me)
         {
+            self.words[KEPT].store(0, SeqCst); // By a repairer that has died.
             if self.is_half_cut() {
                 self.words[HEIR].store(u64::from(me.0) + 1, SeqCst); // G2
             } else {

@@ -14,6 +14,8 @@
 //!   stays pending. [`SimDisk::after_kill`] makes the disk that the next process finds. The call in which the process
 //!   dies is done, but not durably. Only the beginning of a write may be there ([`SimDisk::kill_at`]).
 //!
+//! A simulated process may die right before a call and right after it (`sync::deaths` of `region`).
+//!
 //! How the seed chooses is in [`survival`]. Time does not pass here, and nothing waits. One mutex guards everything. It
 //! is held for memory copies only, and never while the hook runs.
 
@@ -27,6 +29,9 @@ mod tests;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+#[cfg(not(loom))]
+use ledgerstone_region::sync::deaths::step_of_device;
+
 use crate::disk::{Disk, DiskFile, DiskLock, Open};
 use crate::error::{DiskError, DiskErrorKind};
 use inode::{FILE_BYTES_MAX, Inode};
@@ -34,6 +39,10 @@ use names::{Change, Names};
 use survival::{Draw, Fate};
 
 pub use inode::PIECE_BYTES;
+
+/// There are no simulated processes in a model.
+#[cfg(loom)]
+fn step_of_device() {}
 
 /// The part that a killed process has done of a write ends at a multiple of this, or at the write's end.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -274,10 +283,13 @@ impl Shared {
         operation: &'static str,
         call: impl FnOnce(&mut State) -> Result<T, DiskErrorKind>,
     ) -> Result<T, DiskError> {
+        step_of_device();
         self.call_hook(operation);
         let mut state = self.state();
         let result = if state.crashed { Err(DiskErrorKind::Crashed) } else { call(&mut state) };
         state.counters.operations += 1;
+        drop(state);
+        step_of_device();
         result.map_err(|kind| DiskError::new(path, operation, kind))
     }
 
@@ -289,6 +301,7 @@ impl Shared {
         operation: &'static str,
         call: impl FnOnce(&mut State, bool) -> Result<T, DiskErrorKind>,
     ) -> Result<T, DiskError> {
+        step_of_device();
         self.call_hook(operation);
         let fail = |kind| Err(DiskError::new(path, operation, kind));
         let mut state = self.state();
@@ -305,6 +318,8 @@ impl Shared {
             self.call_hook("crash");
             return fail(DiskErrorKind::Crashed);
         }
+        drop(state);
+        step_of_device();
         result.or_else(fail)
     }
 }

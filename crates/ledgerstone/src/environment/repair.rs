@@ -99,18 +99,17 @@ impl Inner {
     }
 
     fn finish_cut(&self) -> Result<(), Error> {
-        Ok(self.space.finish_cut(|heir| {
-            let latch = &self.checkpoint_latch[0];
-            if latch.owner() == Some(heir) {
-                latch.unlatch_exclusive(); // It was kept for this.
-            }
-        })?)
+        Ok(self.space.finish_cut(|| self.checkpoint_latch[0].unlatch_exclusive())?)
     }
 
     fn give_back_latches(&self, dead: &Dead<'_>, me: SlotNo) {
-        take_over(&self.checkpoint_latch[0], dead, me, !self.space.is_half_cut());
+        let may_give_back = || {
+            sync::yield_point("latch of checkpoints taken over");
+            self.space.may_give_checkpoints_back()
+        };
+        take_over(&self.checkpoint_latch[0], dead, me, may_give_back);
         for latch in self.compact_latch.iter().chain(self.workers.latch.iter()) {
-            take_over(latch, dead, me, true);
+            take_over(latch, dead, me, || true);
         }
     }
 
@@ -127,11 +126,12 @@ impl Inner {
     }
 }
 
-fn take_over(latch: &Latch, dead: &Dead<'_>, me: SlotNo, gives_back: bool) {
+/// `may_give_back` is asked when the latch is taken over.
+fn take_over(latch: &Latch, dead: &Dead<'_>, me: SlotNo, may_give_back: impl FnOnce() -> bool) {
     if let Some(owner) = latch.owner()
         && dead.has(owner)
         && latch.take_over(owner, me)
-        && gives_back
+        && may_give_back()
     {
         latch.unlatch_exclusive();
     }

@@ -117,6 +117,13 @@ impl Environment {
         self.inner.handles.end_background();
     }
 
+    /// Whether a cut of the data file is half done.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn is_half_cut(&self) -> bool {
+        self.inner().space.is_half_cut()
+    }
+
     /// Asserts that nobody has left anything: so it is when nobody does anything, also in the background.
     ///
     /// # Panics

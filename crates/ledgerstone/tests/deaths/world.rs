@@ -55,7 +55,16 @@ impl Process {
 
     /// A new one with what one thread needs for its work, and nothing else.
     pub fn create_for(thread: u32, work: Work) -> Arc<Process> {
-        let root = Process::create();
+        Process::create_for_with(thread, work, sync::yield_point)
+    }
+
+    /// The same with a hook.
+    pub fn create_for_with(
+        thread: u32,
+        work: Work,
+        hook: impl Fn(&'static str) + Send + Sync + 'static,
+    ) -> Arc<Process> {
+        let root = Process::create_with(hook);
         let own = root.view();
         own.prepare_for_all([thread].into_iter());
         own.prepare_for(thread, work);

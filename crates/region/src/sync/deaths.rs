@@ -1,7 +1,7 @@
 //! Simulated processes: started, killed and stopped, at any step.
 //!
-//! A step is a store to a word of a region, with the feature `deaths` (`stepping.rs`). Without it, a process has no
-//! steps, and dies or stops only where another thread says so.
+//! A step is a store to a word of a region, with the feature `deaths` (`stepping.rs`). So is each end of a call of a
+//! simulated disk. Without the feature, a process has no steps, and dies or stops only where another thread says so.
 
 #[cfg(feature = "deaths")]
 use super::processes::Fate;
@@ -117,6 +117,17 @@ pub fn is_dead(process: u32) -> bool {
         state.process(process).is_known_dead(now_ns)
     };
     scheduler::current().is_some_and(is_dead)
+}
+
+/// A step of the calling thread's process that is no store: a device begins or ends a call. No thread panics there, as
+/// it would in the engine's own code.
+#[inline]
+pub fn step_of_device() {
+    #[cfg(feature = "deaths")]
+    {
+        spare_step();
+        step();
+    }
 }
 
 /// Whether the calling thread's process has died: only its destructors run.

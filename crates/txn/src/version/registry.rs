@@ -41,11 +41,11 @@
 //!
 //! Modelled under loom, which knows no sequentially consistent accesses: there, a fence stands for each (`order`).
 
-#[cfg(not(loom))]
-use ledgerstone_region::atomic::Ordering::Acquire;
 use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed, Ordering::Release, Ordering::SeqCst, fence};
 
 use ledgerstone_region::SlotNo;
+#[cfg(not(loom))]
+use ledgerstone_region::sync;
 
 use crate::used;
 
@@ -139,14 +139,37 @@ impl SnapshotSlot {
         self.lsn.store(0, Release);
     }
 
-    /// The thread that has slot `no`, which this is, or holds it.
-    pub(super) fn thread(&self, no: u64) -> Option<SlotNo> {
-        match self.lsn.load(Acquire) {
-            0 => None,
-            held @ HELD.. => Some(SlotNo(held as u16)),
-            // Its holder's, or of the number (Q6).
-            _ => Some(SlotNo(self.thread.load(Relaxed).checked_sub(1).unwrap_or(no) as u16)),
+    /// For a repair by `me`: whether one of the dead has slot `no`, which this is, or holds it (Q7).
+    pub(super) fn is_left_by(&self, no: u64, is_dead: impl Fn(SlotNo) -> bool, me: SlotNo) -> bool {
+        let lsn = self.lsn.load(SeqCst);
+        sync::yield_point("slot of a snapshot looked at");
+        let name = self.thread.load(SeqCst);
+        let is_named_dead = name.checked_sub(1).is_some_and(|no| is_dead(SlotNo(no as u16)));
+        match lsn {
+            held @ HELD.. if is_dead(SlotNo(held as u16)) => true,
+            0 | HELD.. => {
+                if is_named_dead {
+                    let _ = self.thread.compare_exchange(name, 0, SeqCst, Relaxed); // Of a repairer that has died.
+                }
+                false
+            }
+            _ if name == 0 => is_dead(SlotNo(no as u16)) && self.takes_name(me),
+            _ => is_named_dead,
         }
+    }
+
+    /// Gives the slot the name of `me`, if a snapshot without a name is open here (Q7).
+    fn takes_name(&self, me: SlotNo) -> bool {
+        let name = u64::from(me.0) + 1;
+        if self.thread.compare_exchange(0, name, SeqCst, Relaxed).is_err() {
+            return false;
+        }
+        // In this order.
+        let is_taken = self.open_lsn().is_some() && self.thread.load(SeqCst) == name;
+        if !is_taken {
+            let _ = self.thread.compare_exchange(name, 0, SeqCst, Relaxed);
+        }
+        is_taken
     }
 }
 

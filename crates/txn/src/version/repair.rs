@@ -278,7 +278,7 @@ impl Repairer<'_> {
 
     fn close_snapshots(&self) {
         for (no, slot) in (0..).zip(self.store.snapshots.iter()) {
-            if !slot.thread(no).is_some_and(|thread| self.dead.has(thread)) {
+            if !slot.is_left_by(no, |thread| self.dead.has(thread), self.me) {
                 continue;
             }
             let part = if slot.open_lsn().is_some() { Part::Snapshots } else { Part::HeldSnapshots };

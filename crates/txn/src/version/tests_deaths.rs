@@ -11,13 +11,14 @@ mod check;
 mod works;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_region::sync;
-use ledgerstone_region::sync::deaths::yield_at_steps;
+use ledgerstone_region::sync::deaths::{kill, spawn_in, yield_at_steps};
 use ledgerstone_region::{Dead, Random, Region, Repair, Share, SlotTable};
 use ledgerstone_testkit::deaths::*;
 
@@ -412,6 +413,56 @@ fn deaths_and_stops_at_random() {
         let yields = [0, 2, 7, 30][random.below(4) as usize];
         run(Plan { seed, work, deaths, yields, forgotten: None }).deaths()
     });
+}
+
+/// A thread opens and closes a snapshot in the slot of a thread that has died, while that is repaired. What it has open
+/// stays open.
+#[test]
+fn a_snapshot_in_the_slot_of_a_dead_thread_stays_open() {
+    for seed in 0..400 {
+        let ran = sync::Scheduler::run_within(seed, 1_000_000, || {
+            let world = World::new(Work::Snapshots, None);
+            let [has_slot, has_died, is_mended] = [(); 3].map(|()| Arc::new(AtomicBool::new(false)));
+            let wait_for = |flag: &Arc<AtomicBool>| {
+                let flag = Arc::clone(flag);
+                move || {
+                    while !flag.load(SeqCst) {
+                        sync::sleep_ns(10_000);
+                    }
+                }
+            };
+            let (opens, dies, repairs) = (world.view(WORKERS[0]), world.view(VICTIM), world.view(REPAIRERS[0]));
+            [WORKERS[0], REPAIRERS[0]].into_iter().for_each(|no| yield_at_steps(no, 2, seed + u64::from(no)));
+            let (tells, wait, ended) = (Arc::clone(&has_slot), wait_for(&has_died), Arc::clone(&is_mended));
+            let opens = spawn_in(WORKERS[0], "opens", move || {
+                opens.slots.current();
+                tells.store(true, SeqCst);
+                wait();
+                let _in_its_own_slot = opens.open();
+                while !ended.load(SeqCst) {
+                    let _in_the_next_slot = opens.open();
+                    sync::yield_point("two are open");
+                    assert_eq!(opens.store.open_snapshots().len(), 2);
+                }
+            });
+            wait_for(&has_slot)();
+            assert!(died(spawn_in(VICTIM, "dies", move || {
+                dies.slots.current();
+                kill(VICTIM);
+            })));
+            has_died.store(true, SeqCst);
+            let tells = Arc::clone(&is_mended);
+            let repairs = spawn_in(REPAIRERS[0], "repairs", move || {
+                sync::sleep_ns(KNOWN_NS);
+                let ends = repairs.repair();
+                tells.store(true, SeqCst);
+                lived(ends.expect("one has died"));
+            });
+            [opens, repairs].into_iter().for_each(lived);
+            assert!(world.store.open_snapshots().is_empty());
+        });
+        ran.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
 }
 
 /// Whatever a repair leaves out is missed by some run, if only because it never ends.
