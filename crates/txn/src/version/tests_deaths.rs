@@ -17,7 +17,7 @@ use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_region::sync;
-use ledgerstone_region::sync::deaths::{kill, spawn_in, yield_at_steps};
+use ledgerstone_region::sync::deaths::{kill, spawn_in, stop_at_step, yield_at_steps};
 use ledgerstone_region::{AnotherDied, Dead, Random, Region, Repair, Share, SlotTable};
 use ledgerstone_testkit::deaths::*;
 
@@ -466,4 +466,40 @@ fn a_repair_that_begins_again_has_what_it_took_after_the_first_deaths() {
         assert!(died(holder));
         world.view(0).store.assert_nothing_left();
     });
+}
+
+/// A thread that opens a snapshot stops while it puts a writer's staged images into the chains. The writer dies. Its
+/// chunk is another's only when that thread has gone on (R4).
+#[test]
+fn whoever_links_images_of_the_dead_is_waited_for() {
+    const LONG_NS: u64 = 100_000_000;
+    for step in 1..80 {
+        round(step, step, 2_000_000, || {
+            let world = World::new(Work::Small, None);
+            let own = world.view(VICTIM);
+            let victim = spawn_in(VICTIM, "victim", move || {
+                let mut open = own.begin(0);
+                (0..3).for_each(|key| own.write(&mut open, key, Some(vec![1; 20])));
+                sync::sleep_ns(LONG_NS);
+            });
+            sync::sleep_ns(1_000_000);
+            yield_at_steps(WORKERS[0], 1, step);
+            stop_at_step(WORKERS[0], step, LONG_NS);
+            let own = world.view(WORKERS[0]);
+            let reads = spawn_in(WORKERS[0], "reads", move || own.read_all());
+            sync::sleep_ns(1_000_000);
+            kill(VICTIM);
+            assert!(died(victim));
+            let own = world.view(REPAIRERS[0]);
+            let repairs = spawn_in(REPAIRERS[0], "repairs", move || {
+                own.repair().into_iter().for_each(lived);
+                let mut open = own.begin(0);
+                (3..6).for_each(|key| own.write(&mut open, key, Some(vec![2; 20])));
+                sync::sleep_ns(2 * LONG_NS);
+                own.commit(open);
+            });
+            [reads, repairs].into_iter().for_each(lived);
+            world.view(0).check();
+        });
+    }
 }
