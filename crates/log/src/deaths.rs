@@ -14,6 +14,7 @@ use crate::group_commit::FlushState;
 use crate::log::Log;
 use crate::pins::Pins;
 use crate::planted::Part;
+use crate::ring;
 use crate::segment::Segments;
 use crate::wakers::Wakers;
 
@@ -77,6 +78,9 @@ impl Log {
         let owners = [&state.room_latch, &state.segments_latch].map(|latch| latch.owner());
         let appended = self.own.iter().fold(0u64, |sum, own| sum.wrapping_add(own.appended.load(Relaxed)));
         let in_hand = self.own.iter().filter(|own| own.in_hand().seen().is_some()).count();
+        // B1
+        let ahead = (tail..state.zeroed_limit.load(SeqCst)).step_by(8);
+        let written_ahead = ahead.filter(|at| ring::first_word(&self.ring, *at) != 0).count();
         let of_nobody = tail - state.first.load(Relaxed) - state.filled.load(Relaxed);
         let left = [
             ("claimed", state.claim_head.load(SeqCst).wrapping_sub(tail)),
@@ -91,6 +95,7 @@ impl Log {
             ("wanted in line", state.line_wanted.load(SeqCst) + state.head_wants.load(SeqCst)),
             ("led", u64::from(FlushState(state.flush.load(SeqCst)).is_leading())),
             ("a flusher", u64::from(state.flusher_state.load(SeqCst) != ABSENT)),
+            ("words written ahead", written_ahead as u64),
             ("not zeroed", state.zero_begun.load(SeqCst) - state.zeroed_limit.load(SeqCst)),
             ("no room", (state.durable.load(SeqCst) + self.ring.len() as u64 * 4) - state.zeroed_limit.load(SeqCst)),
         ];

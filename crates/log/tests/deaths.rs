@@ -14,7 +14,7 @@ use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::{FIRST_LSN, Log, LogConfig, RecordKind, RepairPart};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
-use ledgerstone_region::sync::deaths::{kill_at_step, spawn_in, stop_at_step};
+use ledgerstone_region::sync::deaths::{kill, kill_at_step, spawn_in, stop_at_step, yield_at_steps};
 use ledgerstone_region::{Dead, Random, Region, Repair, SlotTable};
 use ledgerstone_testkit::deaths::*;
 
@@ -114,14 +114,18 @@ impl World {
 }
 
 impl Own {
-    /// Repairs, if anybody has died. Another thread gives up what was inherited: it may come to wait for whoever dies
-    /// next, and this one must not.
-    fn repair(&self) -> Option<sync::JoinHandle<()>> {
+    fn mend(&self) -> bool {
         let mend = |dead: &Dead<'_>| {
             self.log.repair(dead)?;
             self.log.inherit(dead)
         };
-        self.slots.repair(mend).unwrap().then(|| {
+        self.slots.repair(mend).unwrap()
+    }
+
+    /// Repairs, if anybody has died. Another thread gives up what was inherited: it may come to wait for whoever dies
+    /// next, and this one must not.
+    fn repair(&self) -> Option<sync::JoinHandle<()>> {
+        self.mend().then(|| {
             let own = self.clone();
             // There are no transactions to be ended.
             sync::spawn("ends", move || own.log.release_undo(own.log.take_inherited()))
@@ -376,4 +380,123 @@ fn deaths_that_leave_no_gap_are_repaired_beside_a_stopped_append() {
         });
     }
     assert!(count > 0, "it never came to that");
+}
+
+/// One thread reserves room for a rollback, and another of its process gives some of it back. The process dies, and
+/// whoever inherits from it dies at each step in turn. Then too much may be reserved, and never too little.
+#[test]
+fn deaths_of_heirs_leave_what_rollbacks_need() {
+    const RESERVED: u64 = 1000;
+    const GIVEN_BACK: u64 = 400;
+    let dies_at = |step: &u64| {
+        round(step, *step, sync::STEPS_MAX, || {
+            let world = World::new(Work::Keep, None);
+            let own = world.view();
+            let reserves = spawn_in(VICTIM, "reserves", move || {
+                own.log.reserve_undo(RESERVED).unwrap();
+                sync::sleep_ns(1_000_000_000);
+            });
+            sync::sleep_ns(1_000_000);
+            let own = world.view();
+            let gives_back = spawn_in(VICTIM, "gives back", move || {
+                own.log.release_undo(GIVEN_BACK);
+                kill(VICTIM);
+            });
+            assert!([gives_back, reserves].into_iter().all(died));
+            kill_at_step(REPAIRERS[0], *step);
+            let own = world.view();
+            let has_died = died(spawn_in(REPAIRERS[0], "inherits", move || assert!(own.mend())));
+            if has_died {
+                let own = world.view();
+                assert!(own.mend());
+                let inherited = own.log.inherited();
+                assert!(inherited >= RESERVED - GIVEN_BACK, "{inherited} bytes, after a death at step {step}");
+                own.log.release_undo(own.log.take_inherited());
+                assert_eq!(own.log.left_over(), None);
+            }
+            has_died
+        })
+    };
+    let count = (1..).take_while(dies_at).count();
+    assert!(count > 20, "{count} deaths");
+}
+
+/// A process dies in an append. What it had published by then stays as it is: others may have read it.
+#[test]
+fn deaths_behind_the_publication_of_a_record_leave_it() {
+    let mut count = 0;
+    for step in 1..40 {
+        round(step, step, sync::STEPS_MAX, || {
+            let world = World::new(Work::Append, None);
+            let (lsn, own) = (world.log.tail(), world.view());
+            kill_at_step(VICTIM, step);
+            let has_died = died(spawn_in(VICTIM, "appends", move || own.work(VICTIM, Work::Append, 0)));
+            let is_in_hand = world.log.left_over().is_some_and(|left| left.contains("in hand"));
+            let Ok(record) = world.log.read(lsn) else { return };
+            let own = world.view();
+            assert_eq!(own.mend(), has_died);
+            let left = world.log.read(lsn).unwrap();
+            assert_eq!((left.kind(), number_of(&left)), (record.kind(), number_of(&record)), "died at {step}");
+            count += u64::from(has_died && is_in_hand);
+        });
+    }
+    assert!(count > 0, "it never came to that");
+}
+
+/// Others go round the buffer several times between a death in an append and its repair, or while its repairer is
+/// stopped. So others' records may lie where that of the dead has been, or would have been.
+#[test]
+fn deaths_are_repaired_when_others_have_been_round_the_buffer() {
+    const LONG_NS: u64 = 1_000_000_000;
+    let mut rounds = 0;
+    for (step, stop) in (1..40).flat_map(|step| (0..150).map(move |stop| (step, stop))) {
+        round((step, stop), step * 1000 + stop, sync::STEPS_MAX, || {
+            let world = World::new(Work::Keep, None);
+            let own = world.view();
+            kill_at_step(VICTIM, step);
+            let has_died = died(spawn_in(VICTIM, "appends", move || own.work(VICTIM, Work::Append, 0)));
+            if !has_died || !world.log.left_over().is_some_and(|left| left.contains("in hand")) {
+                return;
+            }
+            rounds += 1;
+            let own = world.view();
+            yield_at_steps(REPAIRERS[0], 1, step);
+            let is_late = stop < 6;
+            if !is_late {
+                stop_at_step(REPAIRERS[0], stop, LONG_NS);
+            }
+            let repairs = spawn_in(REPAIRERS[0], "repairs", move || {
+                sync::sleep_ns(if is_late { LONG_NS } else { 0 });
+                own.repair().into_iter().for_each(lived);
+            });
+            let own = world.view();
+            let goes_round = spawn_in(WORKERS[0], "goes round", move || {
+                sync::sleep_ns(LONG_NS / 10);
+                (0..5).for_each(|round| own.work(WORKERS[0], Work::LargeClaim, round));
+                (5..10 + stop % 6).for_each(|round| own.work(WORKERS[0], Work::Segments, round));
+            });
+            [repairs, goes_round].into_iter().for_each(lived);
+            check(&world, &world.view());
+        });
+    }
+    assert!(rounds > 150, "{rounds} rounds");
+}
+
+/// A process dies asleep as the head of the line. Nobody else stands there, and so nobody wants anything.
+#[test]
+fn deaths_of_a_head_of_the_line_leave_nothing_wanted() {
+    round("a head", 1, sync::STEPS_MAX, || {
+        let world = World::new(Work::LargeClaim, None);
+        let most = world.log.claim_bytes_max() as usize;
+        let is_left = |what| world.log.left_over().is_some_and(|left| left.contains(what));
+        let claim = world.log.claim(most).unwrap();
+        let own = world.view();
+        let waits = spawn_in(VICTIM, "waits", move || drop(own.log.claim(most)));
+        sync::sleep_ns(10_000_000);
+        kill(VICTIM);
+        assert!(died(waits) && is_left("head of the line") && is_left("wanted in line"));
+        assert!(world.view().mend());
+        assert!(!is_left("head of the line") && !is_left("wanted in line"), "{:?}", world.log.left_over());
+        world.log.give_back(claim);
+    });
 }

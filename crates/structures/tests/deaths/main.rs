@@ -11,6 +11,7 @@ mod pair;
 mod prepared;
 mod run;
 mod second;
+mod seen;
 mod work;
 mod world;
 

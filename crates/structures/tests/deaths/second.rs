@@ -80,17 +80,7 @@ fn latches_of_a_second_one_of_the_deaths_are_not_given_back_with_those_of_the_fi
             let repair = || ledgerstone_recovery::repair(root.engine(), |dead| root.space.repair(dead)).unwrap();
             assert!(repair());
             let [is_ending, may_go_on] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
-            let (own, tells, asks) = (Arc::clone(&root), Arc::clone(&is_ending), Arc::clone(&may_go_on));
-            let ending = sync::spawn("ends", move || {
-                let mut found = Vec::new();
-                let keep = |in_doubt| {
-                    tells.store(true, SeqCst);
-                    await_it(&asks);
-                    found.push(in_doubt);
-                };
-                own.engine().end_orphans(keep).unwrap();
-                found.into_iter().for_each(|mut found| found.txn.abort_prepared().unwrap());
-            });
+            let ending = end_and_ask(&root, &is_ending, &may_go_on);
             await_it(&is_ending);
             let second = root.start(DEAD[1], "adds", |own| {
                 let mut txn = own.begin();
@@ -112,6 +102,59 @@ fn latches_of_a_second_one_of_the_deaths_are_not_given_back_with_those_of_the_fi
         });
         ran.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
     }
+}
+
+/// A thread has found orphans of two processes, and is asked about the first. Another one does not end the second one's
+/// beside it: the first thread is about to.
+#[test]
+fn who_has_found_orphans_of_two_deaths_ends_both() {
+    for seed in 0..10 {
+        let ran = Scheduler::run_within(seed, 300_000, || {
+            let root = Process::create(None);
+            root.prepare_for(DEAD[0], Work::Put);
+            let prepares = root.start(DEAD[0], "prepares", |own| {
+                let mut txn = own.begin();
+                own.tree.put(&mut txn, &key(DEAD[0], 1), &[9; 300]).unwrap();
+                txn.prepare(b"in doubt").unwrap();
+                sync::sleep_ns(LONG_NS);
+            });
+            sync::sleep_ns(1_000_000);
+            let counts = root.start(DEAD[1], "counts", |own| {
+                let mut txn = own.begin();
+                own.pair.count(&mut txn, 5).unwrap();
+                DEAD.into_iter().for_each(kill);
+                sync::sleep_ns(LONG_NS);
+            });
+            assert!([counts, prepares].into_iter().all(died));
+            assert!(ledgerstone_recovery::repair(root.engine(), |dead| root.space.repair(dead)).unwrap());
+            let [is_ending, may_go_on] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
+            let ending = end_and_ask(&root, &is_ending, &may_go_on);
+            await_it(&is_ending);
+            let own = Arc::clone(&root);
+            lived(sync::spawn("ends nothing", move || own.end_orphans()));
+            assert!(root.engine().has_orphans(), "what the first thread had found was ended by another");
+            may_go_on.store(true, SeqCst);
+            lived(ending);
+            root.check_all();
+            root.shared.engine.assert_nothing_left();
+        });
+        ran.unwrap_or_else(|stuck| panic!("seed {seed}: {stuck}"));
+    }
+}
+
+/// A thread that ends orphans. It says when it is asked about one in doubt, waits until it may go on, and aborts it.
+fn end_and_ask(root: &Arc<Process>, is_asked: &Arc<AtomicBool>, may_go_on: &Arc<AtomicBool>) -> sync::JoinHandle<()> {
+    let (own, tells, asks) = (Arc::clone(root), Arc::clone(is_asked), Arc::clone(may_go_on));
+    sync::spawn("ends", move || {
+        let mut found = Vec::new();
+        let keep = |in_doubt| {
+            tells.store(true, SeqCst);
+            await_it(&asks);
+            found.push(in_doubt);
+        };
+        own.engine().end_orphans(keep).unwrap();
+        found.into_iter().for_each(|mut found| found.txn.abort_prepared().unwrap());
+    })
 }
 
 fn await_it(is_so: &AtomicBool) {

@@ -14,6 +14,7 @@ impl VersionStore {
         let state = &*self.state;
         assert_eq!(self.pins(), [], "snapshots are open");
         assert!(self.snapshots.iter().all(|slot| slot.lsn.load(SeqCst) == 0), "a slot of a snapshot is held");
+        assert!(self.snapshots.iter().all(|slot| slot.horizon.load(SeqCst) == 0), "a horizon is left (Q5)");
         for bucket in self.buckets.iter() {
             assert!(bucket.optimistic().is_some(), "a bucket is held");
             assert_eq!(bucket.open.load(SeqCst), 0, "an image of an open writer is left over");

@@ -18,10 +18,11 @@ use ledgerstone_disk::{Disk, SimDisk};
 use ledgerstone_log::{Log, LogConfig, NewRecord, RecordKind};
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
 use ledgerstone_region::sync;
-use ledgerstone_region::sync::deaths::{kill, spawn_in, yield_at_steps};
-use ledgerstone_region::{Dead, Random, Region, Repair, Share, SlotTable};
+use ledgerstone_region::sync::deaths::{kill, spawn_in, stop_at_step, yield_at_steps};
+use ledgerstone_region::{AnotherDied, Dead, Random, Region, Repair, Share, SlotTable};
 use ledgerstone_testkit::deaths::*;
 
+use super::entry::Name;
 use super::planted::Part;
 use super::{Before, Horizon, Image, Look, Times, VersionStore, View, Who, Writer};
 use crate::TxnTable;
@@ -177,23 +178,7 @@ impl Own {
     /// Repairs, if anybody has died. Then another thread ends the transactions of the dead: it may come to wait for
     /// whoever dies next, and this one must not.
     fn repair(&self) -> Option<sync::JoinHandle<()>> {
-        let mend = |dead: &Dead<'_>| {
-            self.log.repair(dead)?;
-            self.store.repair(dead)?;
-            let processes: Vec<u32> = dead.slots().iter().filter_map(|no| self.slots.slot(*no).process()).collect();
-            self.model(|model| {
-                let is_deads = |(_, unended): &(&u32, &mut Unended)| {
-                    processes.contains(&unended.ender.map_or(unended.process, |(ender, _)| ender))
-                };
-                let of_dead: Vec<u32> = model.unended.iter_mut().filter(is_deads).map(|(slot, _)| *slot).collect();
-                for slot in of_dead {
-                    model.apply_logged(slot); // As the cache's repair does, which comes after the store's.
-                    model.unended.get_mut(&slot).expect("as found").ender = Some((self.process, false));
-                }
-            });
-            self.log.inherit(dead)
-        };
-        self.slots.repair(mend).unwrap().then(|| {
+        self.slots.repair(|dead| self.mend(dead)).unwrap().then(|| {
             let own = self.clone();
             sync::spawn("ends", move || {
                 sync::sleep_ns(200_000); // Snapshots are opened meanwhile.
@@ -201,6 +186,23 @@ impl Own {
                 own.log.release_undo(own.log.take_inherited());
             })
         })
+    }
+
+    fn mend(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        self.log.repair(dead)?;
+        self.store.repair(dead)?;
+        let processes: Vec<u32> = dead.slots().iter().filter_map(|no| self.slots.slot(*no).process()).collect();
+        self.model(|model| {
+            let is_deads = |(_, unended): &(&u32, &mut Unended)| {
+                processes.contains(&unended.ender.map_or(unended.process, |(ender, _)| ender))
+            };
+            let of_dead: Vec<u32> = model.unended.iter_mut().filter(is_deads).map(|(slot, _)| *slot).collect();
+            for slot in of_dead {
+                model.apply_logged(slot); // As the cache's repair does, which comes after the store's.
+                model.unended.get_mut(&slot).expect("as found").ender = Some((self.process, false));
+            }
+        });
+        self.log.inherit(dead)
     }
 
     /// As the layer of transactions would.
@@ -473,4 +475,82 @@ fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
         let from = |first| ALL.into_iter().flat_map(move |work| (first..1000).step_by(7).map(move |n| (work, n)));
         (1..8).flat_map(from).find(misses)
     });
+}
+
+/// A repair waits for the latch of a bucket, whose holder dies. It begins again, and has by then the line and the staged
+/// word of a writer of the first dead (R1, R4).
+#[test]
+fn a_repair_that_begins_again_has_what_it_took_after_the_first_deaths() {
+    const KEY: u8 = 1;
+    const LONG_NS: u64 = 1_000_000_000;
+    round("begins again", 1, 2_000_000, || {
+        let world = World::new(Work::Small, None);
+        let own = world.view(VICTIM);
+        let victim = spawn_in(VICTIM, "victim", move || {
+            let mut open = own.begin(0);
+            own.write(&mut open, KEY, Some(vec![1; 20]));
+            kill(VICTIM);
+        });
+        assert!(died(victim));
+        let own = world.view(WORKERS[0]);
+        let holder = spawn_in(WORKERS[0], "holder", move || {
+            let name = name_of(KEY);
+            let bucket = own.store.bucket(Name::new(SPACE, &name).hash as u32);
+            std::mem::forget(bucket.latch(own.slots.current()));
+            sync::sleep_ns(LONG_NS);
+        });
+        sync::sleep_ns(1_000_000);
+        let own = world.view(REPAIRERS[0]);
+        let repairer = spawn_in(REPAIRERS[0], "repairs", move || {
+            let attempts = std::cell::Cell::new(0);
+            let mend = |dead: &Dead<'_>| {
+                attempts.set(attempts.get() + 1);
+                kill(WORKERS[0]);
+                own.mend(dead)
+            };
+            assert!(own.slots.repair(mend).unwrap());
+            assert_eq!(attempts.get(), 2);
+            while own.end_one_of_the_dead() {}
+            own.log.release_undo(own.log.take_inherited());
+        });
+        lived(repairer);
+        assert!(died(holder));
+        world.view(0).store.assert_nothing_left();
+    });
+}
+
+/// A thread that opens a snapshot stops while it puts a writer's staged images into the chains. The writer dies. Its
+/// chunk is another's only when that thread has gone on (R4).
+#[test]
+fn whoever_links_images_of_the_dead_is_waited_for() {
+    const LONG_NS: u64 = 100_000_000;
+    for step in 1..80 {
+        round(step, step, 2_000_000, || {
+            let world = World::new(Work::Small, None);
+            let own = world.view(VICTIM);
+            let victim = spawn_in(VICTIM, "victim", move || {
+                let mut open = own.begin(0);
+                (0..3).for_each(|key| own.write(&mut open, key, Some(vec![1; 20])));
+                sync::sleep_ns(LONG_NS);
+            });
+            sync::sleep_ns(1_000_000);
+            yield_at_steps(WORKERS[0], 1, step);
+            stop_at_step(WORKERS[0], step, LONG_NS);
+            let own = world.view(WORKERS[0]);
+            let reads = spawn_in(WORKERS[0], "reads", move || own.read_all());
+            sync::sleep_ns(1_000_000);
+            kill(VICTIM);
+            assert!(died(victim));
+            let own = world.view(REPAIRERS[0]);
+            let repairs = spawn_in(REPAIRERS[0], "repairs", move || {
+                own.repair().into_iter().for_each(lived);
+                let mut open = own.begin(0);
+                (3..6).for_each(|key| own.write(&mut open, key, Some(vec![2; 20])));
+                sync::sleep_ns(2 * LONG_NS);
+                own.commit(open);
+            });
+            [reads, repairs].into_iter().for_each(lived);
+            world.view(0).check();
+        });
+    }
 }

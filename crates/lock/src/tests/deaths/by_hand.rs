@@ -1,13 +1,15 @@
 //! Moments that deaths at random do not meet often, made by hand.
 
 use std::sync::atomic::Ordering::SeqCst;
+use std::sync::{Arc, Mutex};
 
 use ledgerstone_page::Xid;
 use ledgerstone_region::sync::deaths::{kill, stop_at_step};
 use ledgerstone_region::{Repair, sync};
-use ledgerstone_testkit::deaths::{lived, outlived, round};
+use ledgerstone_testkit::deaths::{died, lived, outlived, round};
 
 use super::{VICTIM, World, tiny};
+use crate::bucket::Holder;
 use crate::intention::word_of;
 use crate::planted::Part;
 use crate::tests::{key, patient, table_name};
@@ -192,4 +194,93 @@ fn an_owner_that_died_before_it_had_begun_locks_as_others_do() {
         lived(ender);
         world.assert_all_free();
     });
+}
+
+/// A thread dies with the latch of a bucket. Those that wait there are served by age all the same, whatever nodes they
+/// have (B1).
+#[test]
+fn whoever_waits_in_a_bucket_of_the_dead_is_served_by_age() {
+    round("by age", 3, 100_000, || {
+        let world = World::new(None, tiny(), true);
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let holder = world.start(2, "holder", |here| {
+            let owner = OwnerNo(2);
+            here.table.begin(owner, Xid(2));
+            here.lock(owner, key(0), Mode::X, patient()).expect("it is free");
+            while !here.world.is_settled.load(SeqCst) {
+                sync::sleep_ns(1_000);
+            }
+            here.unlock_all(owner);
+        });
+        let mut threads = vec![holder];
+        // The younger one comes first, and so has the lower node.
+        for (owner, age) in [(OwnerNo(3), 9), (OwnerNo(4), 5)] {
+            sync::sleep_ns(1_000_000);
+            let served = Arc::clone(&served);
+            threads.push(world.start(2, "waits", move |here| {
+                here.table.begin(owner, Xid(age));
+                here.lock(owner, key(0), Mode::X, patient()).expect("it is granted");
+                served.lock().expect("no panic").push(age);
+                here.unlock_all(owner);
+            }));
+        }
+        sync::sleep_ns(1_000_000);
+        let victim = world.start(1, "victim", |here| {
+            here.table.begin(VICTIM, Xid(1));
+            std::mem::forget(here.table.latch(key(0), VICTIM));
+            kill(1);
+        });
+        assert!(died(victim));
+        let repairer = world.start(3, "repairer", |here| lived(here.mend().expect("one has died")));
+        lived(repairer);
+        world.is_settled.store(true, SeqCst);
+        threads.into_iter().for_each(lived);
+        assert_eq!(*served.lock().expect("no panic"), [5, 9]);
+        world.assert_all_free();
+    });
+}
+
+/// A thread dies that has collected an intention, with the bucket's latch. Its owner takes the lock in while the repair
+/// looks whether anybody has it (B2).
+fn take_in_beside_a_repair(seed: u64) {
+    round(seed, seed, 200_000, || {
+        let world = World::new(None, tiny(), true);
+        let owner = world.start(2, "owner", move |here| {
+            let owner = OwnerNo(2);
+            here.table.begin(owner, Xid(2));
+            here.lock(owner, table_name(7), Mode::IX, patient()).expect("it is free");
+            let latch = &here.table.buckets[here.table.bucket_no(table_name(7)) as usize].latch;
+            let holder = || Holder::in_word(latch.load(SeqCst));
+            here.world.is_settled.store(true, SeqCst);
+            while holder().is_none() {
+                sync::sleep_ns(1_000);
+            }
+            let dead = holder();
+            while holder() == dead {
+                sync::yield_point("until the repair has begun");
+            }
+            (0..seed % 200).for_each(|_| sync::yield_point("a little later"));
+            here.table.take_in_all(here.table.owner(owner));
+            sync::sleep_ns(10_000_000);
+            here.assert_protected(owner);
+            here.unlock_all(owner);
+        });
+        let victim = world.start(1, "victim", |here| {
+            while !here.world.is_settled.load(SeqCst) {
+                sync::sleep_ns(1_000);
+            }
+            here.table.begin(VICTIM, Xid(1));
+            let queue = here.table.latch(table_name(7), VICTIM);
+            queue.bucket.strong.fetch_add(1, SeqCst);
+            here.table.collect(&queue, VICTIM, table_name(7)).expect("there are nodes");
+            kill(1);
+        });
+        assert!(outlived(victim).is_none());
+        world.mend_beside(owner, 20_000_000);
+    });
+}
+
+#[test]
+fn what_was_collected_by_the_dead_is_taken_in_beside_a_repair() {
+    (0..1000).for_each(take_in_beside_a_repair);
 }
