@@ -1,22 +1,18 @@
 //! A log as the threads of another simulated process have it, and what a death must not leave.
 
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use ledgerstone_disk::{AlignedBuf, Disk};
+use ledgerstone_disk::Disk;
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
-use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
-use ledgerstone_region::{ForkMark, Mutex, Region, SlotTable};
+use ledgerstone_region::{Region, SlotTable};
 
+use crate::config::LogConfig;
 use crate::error::LogError;
 use crate::flusher::ABSENT;
 use crate::group_commit::FlushState;
 use crate::log::Log;
-use crate::pins::Pins;
 use crate::planted::Part;
 use crate::ring;
-use crate::segment::Segments;
-use crate::wakers::Wakers;
 
 impl Log {
     /// The same log in another view of its region, with `slots` of that view, on a disk of its own. Pins, wakers and
@@ -33,41 +29,18 @@ impl Log {
     ) -> Result<Arc<Log>, LogError> {
         let control = self.control.as_ref().map(|control| control.view(&*disk).map(Arc::new)).transpose();
         let control = control.map_err(LogError::from)?;
-        let write_buffer = self.write_buffer.lock().as_ref().map(|buffer| AlignedBuf::new(buffer.len()));
-        Ok(Arc::new(Log {
-            state: view.place_one("log.state", 128)?,
-            ring: view.place("log.ring", self.ring.len() as u64, 1)?,
-            own: view.place("log.own", self.own.len() as u64, 64)?,
-            slots,
-            a_slot: OnceLock::new(),
-            segments: Segments::new(Arc::clone(&disk), self.segments.segment_bytes(), false),
-            environment: self.environment,
-            seal: self.seal,
-            eras: self.eras.clone(),
-            first_in_ring: self.first_in_ring,
-            begun: self.begun,
-            claim_bytes_max: self.claim_bytes_max,
-            kept_claim_bytes: self.kept_claim_bytes,
-            long_kept_bytes: self.long_kept_bytes,
-            long_keeper_count: self.long_keeper_count,
+        let log = Log::joined(LogConfig {
+            slots: Some(slots),
+            segment_bytes: self.segments.segment_bytes(),
+            buffer_bytes: self.ring.len() as u64 * 8,
+            kept_claim_count: self.kept_claim_count,
             group: self.group,
             async_delay_ns: self.async_delay_ns,
             spare_segments: self.spare_segments,
-            write_buffer: Mutex::new(write_buffer),
-            wakers: Mutex::new(Wakers::default()),
-            wakers_low: AtomicU64::new(u64::MAX),
-            cause: Mutex::new(None),
-            flusher: Mutex::new(None),
-            flusher_mark: Mutex::new(None),
-            flusher_stops: AtomicBool::new(false),
-            flusher_began: AtomicU32::new(0),
-            lacked_space: AtomicBool::new(false),
-            pins: Mutex::new(Pins::default()),
             control,
-            disk,
-            forgotten,
-            fork: ForkMark::new()?,
-        }))
+            ..LogConfig::new(disk, view.clone(), self.environment)
+        })?;
+        Ok(Arc::new(Log { forgotten, ..log }))
     }
 
     /// What is claimed, reserved, latched, led or waited for. None if nothing is: so it is when nobody does anything.

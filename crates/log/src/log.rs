@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use ledgerstone_disk::{AlignedBuf, DiskError};
 use ledgerstone_page::{Lsn, OpId, Xid};
 use ledgerstone_region::sync::{self, JoinHandle, ThreadMark};
-use ledgerstone_region::{ForkMark, Handle, Latch, RegionError, SlotNo, SlotTable};
+use ledgerstone_region::{ForkMark, Handle, Latch, SlotNo, SlotTable};
 use ledgerstone_region::{Mutex, atomic};
 
 use crate::EnvironmentId;
@@ -19,6 +19,7 @@ use crate::flush::write_buffer_bytes;
 use crate::group_commit::GroupCommit;
 use crate::own::Own;
 use crate::pins::Pins;
+use crate::places::Places;
 use crate::probe::{Beginning, Whose, first_record};
 use crate::record::{FIRST_LSN, LSN_LIMIT, NewRecord, RecordKind};
 use crate::ring;
@@ -73,6 +74,9 @@ pub struct Log {
     pub(crate) pins: Mutex<Pins>,
     pub(crate) control: Option<Arc<ControlFile>>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
+    /// As it was asked for.
+    #[cfg(feature = "deaths")]
+    pub(crate) kept_claim_count: u32,
     /// What its repairs leave out.
     #[cfg(feature = "deaths")]
     pub(crate) forgotten: Option<crate::planted::Part>,
@@ -114,7 +118,8 @@ impl Log {
     /// A setting that cannot work, no space, the disk's errors.
     pub fn open(config: LogConfig) -> Result<Arc<Log>, LogError> {
         config.check()?;
-        let Places { state, ring, slots, own } = Places::of(&config)?;
+        let places = Places::of(&config)?;
+        let (state, ring) = (&places.state, &places.ring);
         let segments = Segments::new(Arc::clone(&config.disk), config.segment_bytes, false);
         if !config.is_read_only {
             segments.prepare_dir()?;
@@ -123,7 +128,7 @@ impl Log {
         let (oldest, prepared_end) = open_segments(&segments, end, config.is_read_only)?;
         let block = end & !(BLOCK_BYTES - 1);
         if block < end {
-            ring::preload(&ring, block, &read_surely(&segments, block)?[..(end - block) as usize]);
+            ring::preload(ring, block, &read_surely(&segments, block)?[..(end - block) as usize]);
         }
         for word in [&state.tail, &state.claim_head, &state.first, &state.durable] {
             word.store(end, SeqCst);
@@ -141,18 +146,53 @@ impl Log {
         if eras.last().is_none_or(|(_, last)| *last != seal) {
             eras.push((end, seal));
         }
-        let mut log = Log {
+        let (is_read_only, next, opened) = (config.is_read_only, config.next_incarnation, places.opened.clone());
+        let mut log = Log::with(config, places, (seal, eras), end)?;
+        if !is_read_only {
+            log.name_segments_below(prepared_end)?;
+        }
+        if let Some(next) = next {
+            log.begin_incarnation(next)?;
+        }
+        opened.begun.store(log.begun, Relaxed); // Nobody joins before the opening has ended.
+        opened.incarnation.store(log.seal.incarnation(), Relaxed);
+        Ok(Arc::new(log))
+    }
+
+    /// The log of a region that another process has made, as [`Log::open`] has left it there. Where it ends and under
+    /// which incarnation is asked of the region, and not of `config`. What else that says is as it was said there.
+    ///
+    /// # Errors
+    /// As [`Region::place`](ledgerstone_region::Region::place).
+    pub fn join(config: LogConfig) -> Result<Arc<Log>, LogError> {
+        Log::joined(config).map(Arc::new)
+    }
+
+    pub(crate) fn joined(config: LogConfig) -> Result<Log, LogError> {
+        let places = Places::of(&config)?;
+        let begun = places.opened.begun.load(Relaxed); // Whoever joins has been let in since.
+        let seal = Seal::new(config.env_id, places.opened.incarnation.load(Relaxed));
+        Log::with(config, places, (seal, vec![(begun, seal)]), begun)
+    }
+
+    fn with(
+        config: LogConfig,
+        Places { state, ring, slots, own, opened: _ }: Places,
+        (seal, eras): (Seal, Vec<(u64, Seal)>),
+        begun: u64,
+    ) -> Result<Log, LogError> {
+        Ok(Log {
+            first_in_ring: state.first.load(Relaxed), // Set once.
             state,
             ring,
             own,
             slots,
             a_slot: OnceLock::new(),
-            segments,
+            segments: Segments::new(Arc::clone(&config.disk), config.segment_bytes, false),
             environment: config.env_id,
             seal,
             eras,
-            first_in_ring: end,
-            begun: end,
+            begun,
             claim_bytes_max: config.claim_bytes_max(),
             kept_claim_bytes: config.kept_claim_bytes(),
             long_kept_bytes: config.long_kept_bytes(),
@@ -170,19 +210,14 @@ impl Log {
             flusher_began: atomic::AtomicU32::new(0),
             lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
+            #[cfg(feature = "deaths")]
+            kept_claim_count: config.kept_claim_count,
             control: config.control,
             disk: config.disk,
             #[cfg(feature = "deaths")]
             forgotten: None,
             fork: ForkMark::new()?,
-        };
-        if !config.is_read_only {
-            log.name_segments_below(prepared_end)?;
-        }
-        if let Some(next) = config.next_incarnation {
-            log.begin_incarnation(next)?;
-        }
-        Ok(Arc::new(log))
+        })
     }
 
     /// Appends the record that puts `next` in force, sealed for the incarnation before, and seals with it from then on.
@@ -513,28 +548,7 @@ const LET_IN_NS: u64 = 20_000;
 const LET_IN_ROUNDS: u32 = 50;
 
 /// Threads that can use a log of its own slots.
-const OWN_SLOTS: u32 = 256;
-
-/// What a log has in its region.
-pub(crate) struct Places {
-    pub state: Handle<LogState>,
-    pub ring: Handle<[atomic::AtomicU64]>,
-    pub slots: Arc<SlotTable>,
-    pub own: Handle<[Own]>,
-}
-
-impl Places {
-    pub fn of(config: &LogConfig) -> Result<Places, RegionError> {
-        let region = &config.region;
-        let slots = config.slots.clone().map_or_else(|| SlotTable::place(region, OWN_SLOTS).map(Arc::new), Ok)?;
-        Ok(Places {
-            state: region.place_one("log.state", 128)?,
-            ring: region.place("log.ring", config.buffer_bytes / 8, BLOCK_BYTES)?,
-            own: region.place("log.own", u64::from(slots.count()), 64)?,
-            slots,
-        })
-    }
-}
+pub(crate) const OWN_SLOTS: u32 = 256;
 
 /// How often the block is read again.
 const SURE_TRIES_MAX: u32 = 3;
