@@ -1,25 +1,17 @@
 //! Real processes in one region: what they find there, whom they wake, and how their deaths are noticed.
-//!
-//! A test starts this program again, to be the other process, with the name of what it does in the environment.
 #![cfg(not(any(loom, miri)))]
 #![forbid(unsafe_code)]
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
 use ledgerstone_region::{AnotherDied, Handle, Latch, Members, Region, RegionError, SlotTable, sync};
+use ledgerstone_testkit::other::{Other, PATIENCE, dir_in_memory, listen, role, within_patience};
 
-const ROLE: &str = "LEDGERSTONE_REGION_ROLE";
-const DIR: &str = "LEDGERSTONE_REGION_DIR";
 const RESERVE_BYTES: u64 = 1 << 20;
 const THREADS: u32 = 8;
-/// Nobody waits so long, or something hangs.
-const PATIENCE: Duration = Duration::from_secs(10);
-
 /// What all of them have.
 struct Own {
     region: Region,
@@ -50,80 +42,11 @@ impl Own {
     }
 }
 
-/// Another process.
-struct Other {
-    child: Child,
-    said: BufReader<ChildStdout>,
-}
-
-impl Other {
-    fn start(role: &str, dir: &Path) -> Other {
-        let mut child = Command::new(std::env::current_exe().unwrap())
-            .args(["--exact", "the_other_process", "--nocapture", "--test-threads=1"])
-            .env(ROLE, role)
-            .env(DIR, dir)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let said = BufReader::new(child.stdout.take().unwrap());
-        Other { child, said }
-    }
-
-    /// Reads until it says so.
-    fn hear(&mut self, what: &str) {
-        let mut line = String::new();
-        while !line.contains(what) {
-            line.clear();
-            assert_ne!(self.said.read_line(&mut line).unwrap(), 0, "it has ended without a word of {what}");
-        }
-    }
-
-    fn tell(&mut self) {
-        self.child.stdin.as_mut().unwrap().write_all(b"go on\n").unwrap();
-    }
-
-    fn kill(&mut self) {
-        self.child.kill().unwrap();
-    }
-
-    /// It ends by itself, and in order.
-    fn end(mut self) {
-        drop(self.child.stdin.take());
-        assert!(self.child.wait().unwrap().success());
-    }
-}
-
-impl Drop for Other {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-fn say(what: &str) {
-    println!("{what}");
-}
-
-/// Waits for a word of the first process, or its end.
-fn listen() {
-    let _ = std::io::stdin().lock().read_line(&mut String::new());
-}
-
-fn within_patience(is_so: impl Fn() -> bool) -> Duration {
-    let began = Instant::now();
-    while !is_so() {
-        assert!(began.elapsed() < PATIENCE, "it does not come to pass");
-        std::thread::sleep(Duration::from_millis(1));
-    }
-    began.elapsed()
-}
-
 /// Not a test, unless another one has started this process.
 #[test]
 fn the_other_process() {
-    let (Ok(role), Ok(dir)) = (std::env::var(ROLE), std::env::var(DIR)) else { return };
-    let dir = Path::new(&dir);
+    let Some((role, dir)) = role() else { return };
+    let dir = &*dir;
     match role.as_str() {
         "adds" => {
             let own = Own::join(dir);
@@ -132,7 +55,7 @@ fn the_other_process() {
         }
         "waits" => {
             let own = Own::join(dir);
-            say("waits");
+            println!("waits");
             while own.word.load(SeqCst) == 0 {
                 let patience_ns = sync::nanoseconds(PATIENCE);
                 assert!(sync::futex_wait(&own.word, 0, Some(patience_ns)), "nobody has woken it");
@@ -145,13 +68,13 @@ fn the_other_process() {
             let own = Own::join(dir);
             own.latch.exclusive(own.slots.current()).unwrap();
             let memory = vec![1_u8; 64 << 20]; // Taken down before the kernel gives up the locks.
-            say("holds");
+            println!("holds");
             listen();
             drop(memory);
         }
         "has no slot" => {
             let _own = Own::join(dir);
-            say("is there");
+            println!("is there");
             listen();
         }
         "has another layout" => {
@@ -165,14 +88,9 @@ fn the_other_process() {
     }
 }
 
-fn dir() -> tempfile::TempDir {
-    let shm = Path::new("/dev/shm");
-    if shm.is_dir() { tempfile::tempdir_in(shm).unwrap() } else { tempfile::tempdir().unwrap() }
-}
-
 #[test]
 fn one_process_finds_what_another_has_made_and_leaves_in_order() {
-    let dir = dir();
+    let dir = dir_in_memory();
     let own = Own::create(dir.path());
     for count in 1..=3 {
         Other::start("adds", dir.path()).end();
@@ -184,12 +102,12 @@ fn one_process_finds_what_another_has_made_and_leaves_in_order() {
 
 #[test]
 fn a_sleeper_of_another_process_is_woken() {
-    let dir = dir();
+    let dir = dir_in_memory();
     let own = Own::create(dir.path());
     own.latch.exclusive(own.slots.current()).unwrap();
     let mut other = Other::start("waits", dir.path());
     other.hear("waits");
-    std::thread::sleep(Duration::from_millis(100)); // Long enough to fall asleep; nothing depends on it.
+    sync::sleep_ns(100_000_000); // Long enough to fall asleep; nothing depends on it.
     own.word.store(1, SeqCst);
     sync::futex_wake(&own.word, 1);
     own.latch.unlatch_exclusive();
@@ -199,12 +117,12 @@ fn a_sleeper_of_another_process_is_woken() {
 
 #[test]
 fn a_death_is_noticed_and_what_was_held_is_taken_over() {
-    let dir = dir();
+    let dir = dir_in_memory();
     let own = Own::create(dir.path());
     let mut other = Other::start("holds", dir.path());
     other.hear("holds");
     let no = own.members.iter().find(|no| *no != own.members.no()).unwrap();
-    assert_eq!(own.members.pid(no), Some(other.child.id()));
+    assert_eq!(own.members.pid(no), Some(other.pid()));
     assert!(!own.members.is_dead(no) && !own.members.is_dead(own.members.no()));
     assert!(!own.slots.repair(|_| panic!("nobody is dead")).unwrap());
 
@@ -227,7 +145,7 @@ fn a_death_is_noticed_and_what_was_held_is_taken_over() {
 
 #[test]
 fn a_process_that_had_no_slot_is_buried_too() {
-    let dir = dir();
+    let dir = dir_in_memory();
     let own = Own::create(dir.path());
     let mut other = Other::start("has no slot", dir.path());
     other.hear("is there");
@@ -240,22 +158,18 @@ fn a_process_that_had_no_slot_is_buried_too() {
 
 #[test]
 fn a_process_that_is_stopped_is_not_dead() {
-    let dir = dir();
+    let dir = dir_in_memory();
     let own = Own::create(dir.path());
     let mut other = Other::start("holds", dir.path());
     other.hear("holds");
-    let signal = |name: &str| {
-        let sent = Command::new("kill").args([name, &*other.child.id().to_string()]).status().unwrap();
-        assert!(sent.success());
-    };
-    signal("-STOP");
+    other.signal("-STOP");
     let no = own.members.iter().find(|no| *no != own.members.no()).unwrap();
     for _ in 0..20 {
         assert!(!own.members.is_dead(no));
         sync::sleep_ns(5_000_000);
     }
     assert!(own.latch.exclusive_within(own.slots.current(), 10_000_000).is_err(), "it keeps what it holds");
-    signal("-CONT");
+    other.signal("-CONT");
     other.tell();
     other.end();
 }
@@ -263,7 +177,7 @@ fn a_process_that_is_stopped_is_not_dead() {
 /// Each of them has a number and a handle of its own, and neither is dead to the other: also when one has left.
 #[test]
 fn a_process_may_have_the_region_twice() {
-    let dir = dir();
+    let dir = dir_in_memory();
     let first = Own::create(dir.path());
     let second = Own::join(dir.path());
     assert_ne!(first.members.no(), second.members.no());
@@ -281,7 +195,7 @@ fn a_process_may_have_the_region_twice() {
 
 #[test]
 fn what_is_no_region_is_refused() {
-    let dir = dir();
+    let dir = dir_in_memory();
     let path = region_path(dir.path());
     assert!(matches!(Region::join_at(&path), Err(RegionError::File { .. })), "there is none");
     let mut refusals = Vec::new();

@@ -10,9 +10,11 @@ use ledgerstone_disk::{Disk, DiskError, DiskFile, Open};
 use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{Log, LogConfig, LogError};
 use ledgerstone_op::Registry;
-use ledgerstone_region::{Region, SlotTable};
+use ledgerstone_region::{Members, Region, SlotTable};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
 
+/// Threads at once.
+const THREADS: u32 = 64;
 /// Bytes of memory that a frame takes beside its page, at most.
 const FRAME_BYTES: u64 = 200;
 
@@ -93,8 +95,31 @@ impl EngineKit {
         self.frame_count * (u64::from(self.page_bytes) + FRAME_BYTES)
     }
 
-    pub(crate) fn region_bytes(&self) -> u64 {
+    /// Bytes of a region for it.
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
         (16 << 20) + 2 * (self.cache_bytes() + self.log_buffer_bytes) + 256 * u64::from(self.lock_count)
+    }
+
+    /// The engine of a region that real processes share: made if the region was made here, and joined otherwise.
+    ///
+    /// # Errors
+    /// The log or a file cannot be opened.
+    ///
+    /// # Panics
+    /// The region has no room for it, or has another engine.
+    pub fn engine_among<E>(
+        &self,
+        (region, members): (Region, Arc<Members>),
+        disk: &Arc<dyn Disk>,
+        data: &Arc<dyn DiskFile>,
+        ops: Registry,
+    ) -> Result<Arc<Engine>, E>
+    where
+        E: From<LogError> + From<BufferError>,
+    {
+        let slots = SlotTable::place_among(members, &region, THREADS).expect("memory for thread slots");
+        self.engine_of::<E>((region, Arc::new(slots)), disk, data, ops, |log| log)
     }
 
     pub(crate) fn engine_in<E>(
@@ -108,14 +133,28 @@ impl EngineKit {
     where
         E: From<LogError> + From<BufferError>,
     {
-        let slots = Arc::new(SlotTable::place(&region, 64).expect("memory for thread slots"));
+        let slots = Arc::new(SlotTable::place(&region, THREADS).expect("memory for thread slots"));
+        self.engine_of::<E>((region, slots), disk, data, ops, log)
+    }
+
+    fn engine_of<E>(
+        &self,
+        (region, slots): (Region, Arc<SlotTable>),
+        disk: &Arc<dyn Disk>,
+        data: &Arc<dyn DiskFile>,
+        ops: Registry,
+        log: impl FnOnce(LogConfig) -> LogConfig,
+    ) -> Result<Arc<Engine>, E>
+    where
+        E: From<LogError> + From<BufferError>,
+    {
         let config = LogConfig {
             slots: Some(Arc::clone(&slots)),
             segment_bytes: self.segment_bytes,
             buffer_bytes: self.log_buffer_bytes,
             ..LogConfig::new(Arc::clone(disk), region.clone(), self.env)
         };
-        let log = Log::open(log(config))?;
+        let log = if region.is_made_here() { Log::open(log(config))? } else { Log::join(config)? };
         let cache = Cache::new(CacheConfig {
             region: region.clone(),
             slots: Arc::clone(&slots),

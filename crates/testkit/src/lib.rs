@@ -10,6 +10,7 @@ pub mod deaths;
 #[cfg(feature = "engine")]
 mod engine;
 mod loop_device;
+pub mod other;
 #[cfg(feature = "deaths")]
 mod shared_engine;
 
