@@ -265,8 +265,8 @@ impl<'a> Repairer<'a> {
         Ok(None)
     }
 
-    /// Lists what an owner that we mend holds. What was collected and not taken in is in a word (I7). Under the bucket's
-    /// latch: without it, a collector may have its node back between two of these looks.
+    /// Lists what an owner that we mend holds. What was collected and not taken in is in a word (I7). Under the
+    /// bucket's latch: without it, a collector may have its node back between two of these looks.
     fn list_held(&self, node_no: u32) {
         let node = self.table.node(node_no);
         let owner_no = OwnerNo(node.owner.load(Acquire)); // Pairs with the store in `add`, which comes behind the mark.

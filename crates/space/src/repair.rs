@@ -10,9 +10,9 @@
 //!     Both have the name of whoever repairs, who may want the latter before that.
 //! G4. The record is appended again: the dead may not have come to it. It says the number of pages that stands.
 //! G5. While one thread repairs, another of its process may be finishing a cut. Who repairs takes the latch of
-//!     checkpoints over, says that it is kept, and then looks whether the cut is over. Who finishes the cut says that it
-//!     is over, and then looks whether the latch is kept. Whoever takes back what was said gives the latch back: one of
-//!     the two, by one exchange.
+//!     checkpoints over, says that it is kept, and then looks whether the cut is over. Who finishes the cut says that
+//!     it is over, and then looks whether the latch is kept. Whoever takes back what was said gives the latch back: one
+//!     of the two, by one exchange.
 
 use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo, sync};
@@ -33,8 +33,8 @@ impl Space {
     }
 
     /// Finishes a cut of the file that a repair of this process has found half done. When it is whole, calls
-    /// `give_checkpoints_back` if the latch of checkpoints was kept for it. To be called before transactions of the dead
-    /// are ended.
+    /// `give_checkpoints_back` if the latch of checkpoints was kept for it. To be called before transactions of the
+    /// dead are ended.
     ///
     /// # Errors
     /// The log or the disk refuses. The environment has failed then.

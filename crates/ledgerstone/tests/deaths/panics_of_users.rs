@@ -1,13 +1,13 @@
 //! A panic of the user's code goes before one of the engine's, or beside it. The first never fails the environment, and
 //! never hides the second.
 
-pub(crate) use crate::common::number;
-
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+pub(crate) use crate::common::number;
 
 use ledgerstone::extend::{Mode, Structure, TxnError};
 use ledgerstone::typed::{AsValue, DecodeError, EncodeError, TypeName, Value};
