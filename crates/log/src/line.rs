@@ -150,7 +150,8 @@ impl Line<'_> {
         }
     }
 
-    /// For a repairer, when the places of the dead are taken back (N4). `wait` waits until a living thread has stored
+    /// For a repairer, when the places of the dead are taken back (N4). It wakes everybody afterwards: if there is no
+    /// head, one of those that stand in line names itself. `wait` waits until a living thread has stored
     /// what it is about to store.
     pub fn mend<E>(
         &self,
@@ -161,13 +162,9 @@ impl Line<'_> {
         if !cfg!(feature = "planted-passing-unawaited") {
             wait(&|| self.head().is_none_or(|head| is_dead(head) || stands(head)))?;
         }
-        match self.head() {
-            None => self.name_if_nobody(),
-            Some(head) if is_dead(head) => {
-                self.head_wants.store(0, SeqCst);
-                self.pass_on();
-            }
-            Some(_) => {}
+        if self.head().is_some_and(is_dead) {
+            self.head_wants.store(0, SeqCst);
+            self.pass_on();
         }
         Ok(())
     }
