@@ -16,13 +16,13 @@ use ledgerstone_region::sync;
 
 use crate::intention::COLLECTED;
 use crate::planted::Part;
-use crate::queue::{Queue, Woken, is_strong};
+use crate::queue::{Queue, is_strong};
 use crate::table::{LockTable, NOT_TAKEN_IN, Node};
 use crate::{standing, wait_word};
 
 impl LockTable {
-    /// Makes the bucket whole. The result must be woken after the latch is let go.
-    pub(crate) fn rebuild(&self, queue: &Queue<'_>) -> Vec<Woken> {
+    /// Makes the bucket whole. Whoever is granted something is woken at the end of the repair (R5 in `repair.rs`).
+    pub(crate) fn rebuild(&self, queue: &Queue<'_>) {
         let mut chain = self.requests_in(queue.bucket_no);
         if !self.forgets(Part::HalfCollected) {
             chain.retain(|&node_no| !self.take_back_collected(node_no));
@@ -36,13 +36,13 @@ impl LockTable {
             chain.iter().for_each(|&node_no| self.finish_grant(queue, node_no));
         }
         if self.forgets(Part::Admit) {
-            return Vec::new();
+            return;
         }
         let waiters = chain.iter().map(|&node_no| self.node(node_no)).filter(|node| node.wanted().is_some());
         let mut names = waiters.map(Node::name).collect::<Vec<_>>();
         names.sort_unstable();
         names.dedup();
-        names.into_iter().filter_map(|name| queue.admit(name)).collect()
+        names.into_iter().for_each(|name| drop(queue.admit(name)));
     }
 
     /// The nodes of a latched bucket (B1), by number.
@@ -70,8 +70,11 @@ impl LockTable {
         let in_word = COLLECTED | u64::from(node_no);
         // The owner, if it lives, takes the node into its list before it clears the word. So the list is looked at
         // again.
-        let is_taken_back =
-            is_outside() && !owner.intentions.iter().any(|place| place.load(SeqCst) == in_word) && is_outside();
+        let is_in_no_word = || {
+            sync::yield_point("lock collected looked for");
+            !owner.intentions.iter().any(|place| place.load(SeqCst) == in_word)
+        };
+        let is_taken_back = is_outside() && is_in_no_word() && is_outside();
         if is_taken_back {
             standing::publish(&node.modes, 0); // Q8
         }

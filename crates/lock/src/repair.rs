@@ -154,9 +154,7 @@ impl<'a> Repairer<'a> {
                 continue;
             }
             let queue = Queue { table: self.table, bucket, bucket_no };
-            let woken = self.table.rebuild(&queue);
-            drop(queue);
-            woken.into_iter().for_each(|woken| woken.wake(self.table));
+            self.table.rebuild(&queue);
         }
     }
 
@@ -272,7 +270,6 @@ impl<'a> Repairer<'a> {
         let owner_no = OwnerNo(node.owner.load(Acquire)); // Pairs with the store in `add`, which comes behind the mark.
         let is_taken_in = node.owner_previous.load(Relaxed) != NOT_TAKEN_IN;
         if self.is_ours(owner_no) && is_taken_in && !self.table.forgets(Part::HeldList) {
-            node.keep_by(owner_no);
             self.table.own(self.table.owner(owner_no), node_no, node);
         }
     }
@@ -303,11 +300,7 @@ impl<'a> Repairer<'a> {
             }
             None => queue.remove(node),
         }
-        let woken = queue.admit(node.name());
-        drop(queue);
-        if let Some(woken) = woken {
-            woken.wake(self.table);
-        }
+        let _ = queue.admit(node.name()); // Woken with all others (R5).
         Ok(())
     }
 

@@ -49,7 +49,8 @@ impl Repair for Log {
 
 impl Log {
     /// Takes over what the dead had reserved for rollbacks, for this process, which is going to end their transactions.
-    /// For a repairer, when these are marked as this process's: then [`Log::take_inherited`] finds it.
+    /// For a repairer, when these are marked as this process's: then [`Log::take_inherited`] finds it. The log's own part
+    /// of the repair came before. So the sums are those of the shares, and stay so.
     ///
     /// A repairer that dies in here leaves too much reserved, and never too little. The next one inherits that as well,
     /// and gives up all of it in the end.
@@ -70,9 +71,7 @@ impl Log {
             own.reserved.store(0, Relaxed);
             own.inherited.store(0, Relaxed);
         }
-        self.count_again();
         self.state.room_latch.unlatch_exclusive_unchanged();
-        self.wake_claimers();
         Ok(())
     }
 
@@ -328,12 +327,40 @@ impl Log {
         {
             state.segments_latch.unlatch_exclusive();
         }
-        // Its name goes last, so that the next repairer finds it. One that a living process starts meanwhile names
-        // itself and stays; it stores its state again when it sleeps.
+        // Its name stays until another one starts. One that a living process starts meanwhile names itself; it stores
+        // its state again when it sleeps.
         let owner = state.flusher_owner.load(SeqCst);
         if owner.checked_sub(1).is_some_and(|slot| dead.has(SlotNo(slot as u16))) {
             state.flusher_state.store(ABSENT, SeqCst);
-            let _ = state.flusher_owner.compare_exchange(owner, 0, SeqCst, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use ledgerstone_disk::SimDisk;
+    use ledgerstone_region::Region;
+
+    use super::*;
+    use crate::config::LogConfig;
+
+    /// P2: a gap of several records' room. Whatever its length, the void records fill it and end where it does.
+    #[test]
+    fn a_gap_longer_than_any_record_is_filled_by_several() {
+        for beyond in [8, HEADER_BYTES as u64 - 8, HEADER_BYTES as u64, 4096] {
+            let region = Region::anonymous(16 << 20).expect("address space");
+            let config = LogConfig {
+                buffer_bytes: 8 << 20,
+                segment_bytes: 8 << 20,
+                ..LogConfig::new(Arc::new(SimDisk::new()), region, [1; 16])
+            };
+            let log = Log::open(config).expect("a new log");
+            let bytes = RECORD_BYTES_MAX as u64 + beyond;
+            let at = log.state.tail.fetch_add(bytes, SeqCst);
+            log.fill(at, bytes);
+            assert_eq!(ring::walk(&log.ring, at, at + bytes, u64::MAX), (at + bytes, 2), "{beyond} bytes beyond");
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::planted_repair::RepairPart as Part;
 use crate::rollback::goes_on_at;
 use crate::state::ORPHAN;
 use crate::structure_latch::Heir;
-use crate::{Engine, PrepareRecord, Txn, TxnError, TxnTable, state, used};
+use crate::{Engine, PrepareRecord, Txn, TxnError, TxnTable, state};
 
 /// So long what is done in the wrong order, by a planted bug, can be seen.
 const SEEN_NS: u64 = 1_000_000;
@@ -199,7 +199,7 @@ impl Engine {
         let (xid, first, last) = (slot.xid.load(Acquire), slot.first_lsn.load(SeqCst), slot.last_lsn.load(Relaxed));
         let has_ended = first == 0 && last != 0; // O7
         if xid == 0 || has_ended {
-            self.table.free(no); // Or it had not begun.
+            self.table.free(no); // Or it had not begun, or was held (T2).
             return Ok(None);
         }
         let mut txn = Txn::adopted(engine.clone(), no, Xid(xid), Lsn(first), Lsn(last));
@@ -273,12 +273,8 @@ impl TxnTable {
             if !state::owner(word).is_some_and(|owner| dead.has(owner)) {
                 continue;
             }
-            if state::of(word) == state::LOWERING {
-                used::give_back(&slot.state);
-                continue;
-            }
             let xid = Xid(slot.xid.load(Acquire));
-            let last = newest.iter().filter(|(of, _)| *of == xid && xid != Xid::NONE).map(|(_, lsn)| lsn.0).max();
+            let last = newest.iter().filter(|(of, _)| *of == xid).map(|(_, lsn)| lsn.0).max();
             slot.last_lsn.store(slot.last_lsn.load(Relaxed).max(last.unwrap_or(0)), Relaxed);
             slot.state.store(state::word(state::of(word), me) | ORPHAN, Release);
         }

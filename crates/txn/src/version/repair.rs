@@ -110,8 +110,8 @@ impl VersionStore {
             last = self.chunks.next(last);
             chunk_count += 1;
         }
-        let is_staged = own.staged.load(Acquire) >> 32 == u64::from(first);
-        Writer { first, last, end, count, slot, is_staged, chunk_count, spilled }
+        // The repair has put all that was staged into the chains.
+        Writer { first, last, end, count, slot, is_staged: false, chunk_count, spilled }
     }
 }
 
@@ -187,7 +187,7 @@ impl Repairer<'_> {
         let store = self.store;
         self.dead.await_living(|| self.has_staged(line))?;
         let next = self.mend_images(first as u32)?;
-        let is_uncounted = chunk::is_address(next) && self.is_in_chain(next, first as u32)?;
+        let is_uncounted = chunk::is_address(next) && self.is_in_chain(next)?;
         if is_uncounted && !store.forgets(Part::Uncounted) {
             store.chunks.set_entry_count(first as u32, store.chunks.entry_count(first as u32) + 1);
         }
@@ -225,7 +225,7 @@ impl Repairer<'_> {
         let mut at = store.chunks.first_word(first);
         for _ in 0..store.chunks.entry_count(first) {
             let entry = Entry::read(&store.chunks, at);
-            if writer_of(&entry) == first && !store.forgets(Part::Unlinked) && !self.is_in_chain(at, first)? {
+            if writer_of(&entry) == first && !store.forgets(Part::Unlinked) && !self.is_in_chain(at)? {
                 store.chunks.set(at + 1, 0);
             }
             at = store.after_entry(&entry);
@@ -233,14 +233,10 @@ impl Repairer<'_> {
         Ok(at)
     }
 
-    /// Whether the image at an address is in its bucket's chain, as one of this writer.
-    fn is_in_chain(&self, at: u32, writer: u32) -> Result<bool, AnotherDied> {
+    /// Whether the image at an address of a dead writer is in its bucket's chain. If there is none, it is in no chain.
+    fn is_in_chain(&self, at: u32) -> Result<bool, AnotherDied> {
         let chunks = &self.store.chunks;
-        let sought = Entry::read(chunks, at);
-        if writer_of(&sought) != writer {
-            return Ok(false);
-        }
-        let bucket: &Bucket = self.store.bucket(sought.hash());
+        let bucket: &Bucket = self.store.bucket(Entry::read(chunks, at).hash());
         let latched = bucket.latch_beside(self.dead, self.me)?;
         let mut met = bucket.open.load(Relaxed) as u32;
         while met != 0 && met != at {

@@ -496,7 +496,7 @@ fn a_repair_that_begins_again_has_what_it_took_after_the_first_deaths() {
         let holder = spawn_in(WORKERS[0], "holder", move || {
             let name = name_of(KEY);
             let bucket = own.store.bucket(Name::new(SPACE, &name).hash as u32);
-            std::mem::forget(bucket.latch(own.slots.current()));
+            let _held = bucket.latch(own.slots.current());
             sync::sleep_ns(LONG_NS);
         });
         sync::sleep_ns(1_000_000);
