@@ -245,8 +245,9 @@ impl<'a> Repairer<'a> {
                 self.take_out(node_no)?;
             }
         }
+        sync::yield_point("lock node looked at again");
         let Some(keeper) = standing::keeper_if_free(&node.modes, &node.keeper) else {
-            self.list_held(node_no);
+            self.list_held(node_no)?;
             return Ok(None);
         };
         let Some(owner_no) = keeper.checked_sub(1).map(OwnerNo).filter(|_| keeper & KEPT_BY_SHARD == 0) else {
@@ -267,14 +268,21 @@ impl<'a> Repairer<'a> {
     }
 
     /// Lists what an owner that we mend holds. What was collected and not taken in is in a word (I7).
-    fn list_held(&self, node_no: u32) {
+    ///
+    /// Only under the latch is it sure that it is held: a living collector may have its node back ([`Self::take_out`]).
+    fn list_held(&self, node_no: u32) -> Result<(), AnotherDied> {
         let node = self.table.node(node_no);
-        let owner_no = OwnerNo(node.owner.load(Acquire)); // Pairs with the store in `add`, which comes behind the mark.
-        let is_taken_in = node.owner_previous.load(Relaxed) != NOT_TAKEN_IN;
-        if self.is_ours(owner_no) && is_taken_in && !self.table.forgets(Part::HeldList) {
-            node.keep_by(owner_no);
-            self.table.own(self.table.owner(owner_no), node_no, node);
+        if !self.is_ours(node.owner_no()) || self.table.forgets(Part::HeldList) {
+            return Ok(());
         }
+        let bucket_no = node.bucket.load(Relaxed);
+        let _queue = self.latch_bucket(bucket_no)?;
+        let is_theirs = standing::is_request_in(&node.modes, &node.bucket, bucket_no) && self.is_ours(node.owner_no());
+        if is_theirs && node.owner_previous.load(Relaxed) != NOT_TAKEN_IN {
+            node.keep_by(node.owner_no());
+            self.table.own(self.table.owner(node.owner_no()), node_no, node);
+        }
+        Ok(())
     }
 
     /// Takes a request out of its queue if it waits. An upgrade goes back to what it holds. Only under the latch is it
