@@ -148,8 +148,8 @@ fn grant_beside_a_repair(forgotten: Option<Part>, stop_step: u64) {
 }
 
 /// A thread collects an intention whose owner has given it up meanwhile and died. It has its node back while the repair
-/// looks at it, and locks with it (R3). In rounds of an odd number it has to wait with it, and must not be taken out. In
-/// the others it is granted, and must not be listed as the dead owner's.
+/// looks at it, and locks with it (R3). In rounds of an odd number it has to wait with it, and must not be taken out.
+/// In the others it is granted, and must not be listed as the dead owner's.
 fn collect_beside_a_repair(forgotten: Option<Part>, seed: u64) {
     round((seed, forgotten), seed, 200_000, || {
         let world = World::new(forgotten, tiny(), true);
