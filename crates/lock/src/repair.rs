@@ -245,6 +245,7 @@ impl<'a> Repairer<'a> {
                 self.list_held(node_no);
             }
         }
+        sync::yield_point("lock node looked at again");
         let Some(keeper) = standing::keeper_if_free(&node.modes, &node.keeper) else { return Ok(None) };
         let Some(owner_no) = keeper.checked_sub(1).map(OwnerNo).filter(|_| keeper & KEPT_BY_SHARD == 0) else {
             return Ok(None);

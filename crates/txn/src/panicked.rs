@@ -132,7 +132,10 @@ impl Engine {
     /// Runs `f`, the user's code, in whose place others go on if it panics: `None` then. The environment fails if the
     /// thread still holds something (P4).
     pub fn unless_it_panics<T>(&self, f: impl FnOnce() -> T) -> Option<T> {
+        // A destructor may run it, while a panic unwinds that goes on afterwards.
+        let is_users_before = IS_USERS.try_with(Cell::take).unwrap_or_default();
         let done = catch_unwind(AssertUnwindSafe(f)).map_err(|panic| self.keep_panic(panic));
+        let _ = IS_USERS.try_with(|is_users| is_users.set(is_users_before));
         done.map_err(std::mem::forget).ok() // To drop it may panic again.
     }
 

@@ -5,13 +5,14 @@ use std::sync::{Arc, Mutex};
 
 use ledgerstone_page::Xid;
 use ledgerstone_region::sync::deaths::{kill, stop_at_step};
-use ledgerstone_region::{Repair, sync};
+use ledgerstone_region::{Dead, Random, Repair, sync};
 use ledgerstone_testkit::deaths::{died, lived, outlived, round};
 
 use super::{VICTIM, World, tiny};
 use crate::bucket::Holder;
 use crate::intention::word_of;
 use crate::planted::Part;
+use crate::table::{MENDING, NOT_TAKEN_IN};
 use crate::tests::{key, patient, table_name};
 use crate::{LockError, LockManager, Mode, OwnerNo, Wait, wait_word};
 
@@ -148,6 +149,64 @@ fn grant_beside_a_repair(forgotten: Option<Part>, stop_step: u64) {
     });
 }
 
+/// A thread collects an intention whose owner has given it up meanwhile and died. It has its node back while the repair
+/// looks at it, and locks with it (R3). In rounds of an odd number it has to wait with it, and must not be taken out.
+/// In the others it is granted, and must not be listed as the dead owner's.
+fn collect_beside_a_repair(forgotten: Option<Part>, seed: u64) {
+    round((seed, forgotten), seed, 200_000, || {
+        let world = World::new(forgotten, tiny(), true);
+        let (collector, name) = (OwnerNo(2), table_name(7));
+        let victim = world.start(1, "victim", move |here| {
+            here.table.begin(VICTIM, Xid(1));
+            here.lock(VICTIM, name, Mode::IX, patient()).expect("it is free");
+            here.unlock_all(VICTIM);
+            kill(1);
+        });
+        assert!(outlived(victim).is_none());
+        let holder = world.start(3, "holder", move |here| {
+            if seed % 2 == 1 {
+                let owner = OwnerNo(3);
+                here.table.begin(owner, Xid(3));
+                here.lock(owner, name, Mode::S, patient()).expect("it is free");
+                here.world.is_settled.store(true, SeqCst);
+                sync::sleep_ns(15_000_000);
+                here.unlock_all(owner);
+            }
+        });
+        let collector = world.start(2, "collector", move |here| {
+            while seed % 2 == 1 && !here.world.is_settled.load(SeqCst) {
+                sync::sleep_ns(1_000);
+            }
+            let (table, mut dice) = (&*here.table, Random::new(seed));
+            let pause = |count: u64| (0..count).for_each(|_| sync::yield_point("a collector is slow"));
+            table.begin(collector, Xid(2));
+            let queue = table.latch(name, collector);
+            let node_no = table.take_node_for_table(collector).expect("one is free");
+            let node = table.node(node_no);
+            // In small steps, to see it while it lasts.
+            let mut looks_left = 20_000;
+            while table.owner(VICTIM).thread.load(SeqCst) & MENDING == 0 && looks_left > 0 {
+                sync::sleep_ns(if Dead::of(&here.slots).is_none() { 1_000 } else { 10 });
+                looks_left -= 1;
+            }
+            pause(60 + dice.below(80));
+            node.owner_previous.store(NOT_TAKEN_IN, SeqCst);
+            queue.add(node_no, name, VICTIM, Some(Mode::IX), None);
+            pause(dice.below(8));
+            queue.remove(node);
+            node.owner_previous.store(0, SeqCst);
+            table.free_one(collector, node_no);
+            drop(queue);
+            here.lock(collector, name, Mode::X, patient()).expect("it is free");
+            sync::sleep_ns(10_000_000);
+            here.assert_protected(collector);
+            here.unlock_all(collector);
+        });
+        world.mend_beside(collector, 20_000_000);
+        lived(holder);
+    });
+}
+
 pub(super) fn grants_beside_a_repair(forgotten: Option<Part>) {
     (1..40).for_each(|stop_step| grant_beside_a_repair(forgotten, stop_step));
 }
@@ -155,6 +214,11 @@ pub(super) fn grants_beside_a_repair(forgotten: Option<Part>) {
 #[test]
 fn a_request_of_the_dead_that_is_just_being_granted_is_taken_out() {
     grants_beside_a_repair(None);
+}
+
+#[test]
+fn a_node_that_a_collector_has_back_while_a_repair_looks_at_it_is_not_the_deads() {
+    (0..1000).for_each(|seed| collect_beside_a_repair(None, seed));
 }
 
 pub(super) fn begins_beside_a_repair(forgotten: Option<Part>) {

@@ -201,9 +201,3 @@ fn generations(seed: u64) -> u64 {
 fn whoever_comes_after_the_dead_begins_and_ends_in_their_places() {
     at_random(100, ["threads of the dead"], 2, |seed| [generations(seed)]);
 }
-
-/// A repair that has waited for a latch took the request of a living owner out: its node had been one of the dead's.
-#[test]
-fn a_node_that_a_collector_has_back_after_deaths_is_no_request_of_theirs() {
-    generations(47410);
-}
