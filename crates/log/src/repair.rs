@@ -49,8 +49,8 @@ impl Repair for Log {
 
 impl Log {
     /// Takes over what the dead had reserved for rollbacks, for this process, which is going to end their transactions.
-    /// For a repairer, when these are marked as this process's: then [`Log::take_inherited`] finds it. The log's own part
-    /// of the repair came before. So the sums are those of the shares, and stay so.
+    /// For a repairer, when these are marked as this process's: then [`Log::take_inherited`] finds it. The log's own
+    /// part of the repair came before. So the sums are those of the shares, and stay so.
     ///
     /// A repairer that dies in here leaves too much reserved, and never too little. The next one inherits that as well,
     /// and gives up all of it in the end.

@@ -477,7 +477,7 @@ fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
     });
 }
 
-/// A repair waits for the latch of a bucket, whose holder dies. It begins again, and has by then the line and the staged
+/// A repair waits for the latch of a bucket, whose holder dies. It begins again. By then it has the line and the staged
 /// word of a writer of the first dead (R1, R4).
 #[test]
 fn a_repair_that_begins_again_has_what_it_took_after_the_first_deaths() {
