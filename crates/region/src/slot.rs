@@ -24,8 +24,9 @@
 //! T6. There is one slot more than threads may have at once, the last. It is for who mends after a panic when no other
 //!     is free. Several that mend at once use it one after the other. While one waits for it, it holds nothing, and
 //!     nobody waits for it: each mends for all who have panicked before.
+//! T7. A process that leaves gives its slots back, also those of threads that go on.
 //!
-//! Which processes live is asked of `sync`.
+//! Which processes live is asked of the members of a region that real ones share, and of `sync` in a simulation.
 
 /// How many slots a table can have, the last one (T6) included. A latch has 14 bits for the number, and the largest
 /// number is not used.
@@ -54,9 +55,8 @@ mod table {
     use crate::atomic::{AtomicU32, AtomicU64, Ordering::*};
     use crate::{ForkMark, Handle, HeldLine, Latch, Region, RegionError, WeakHandle, shared, sync};
     use std::cell::{Cell, RefCell};
-    #[cfg(not(miri))]
-    use std::sync::Arc;
-    use std::sync::OnceLock;
+    use std::sync::atomic::AtomicBool;
+    use std::sync::{Arc, OnceLock};
 
     shared! {
         /// The state of one thread.
@@ -161,8 +161,25 @@ mod table {
         repair: Handle<Latch>,
         fork: ForkMark,
         after_panics: OnceLock<AfterPanic>,
+        /// Which slots threads of this process have from this table. Whoever takes the mark away gives the slot back:
+        /// the thread as it ends, or the table as it goes.
+        taken: Arc<[AtomicBool]>,
         #[cfg(not(miri))]
         members: Option<Arc<Members>>,
+    }
+
+    #[cfg(not(miri))]
+    impl Drop for SlotTable {
+        fn drop(&mut self) {
+            // Others may have its slots from now on, while its threads go on without the region.
+            if self.members.is_some() && !self.is_inherited() {
+                for (slot, taken) in self.slots.iter().zip(&*self.taken) {
+                    if taken.swap(false, AcqRel) {
+                        slot.give_back();
+                    }
+                }
+            }
+        }
     }
 
     type AfterPanic = Box<dyn Fn() + Send + Sync>;
@@ -206,6 +223,7 @@ mod table {
                 repair,
                 fork,
                 after_panics: OnceLock::new(),
+                taken: (0..count).map(|_| AtomicBool::new(false)).collect(),
                 #[cfg(not(miri))]
                 members: None,
             })
@@ -217,7 +235,9 @@ mod table {
         /// As [`SlotTable::place`].
         #[cfg(not(miri))]
         pub fn place_among(members: Arc<Members>, region: &Region, max_threads: u32) -> Result<SlotTable, RegionError> {
-            Ok(SlotTable { members: Some(members), ..SlotTable::place(region, max_threads)? })
+            let mut table = SlotTable::place(region, max_threads)?;
+            table.members = Some(members);
+            Ok(table)
         }
 
         /// The number of this process: a simulated one's, or that among those who have the region.
@@ -297,7 +317,9 @@ mod table {
             if !is_ours {
                 return None;
             }
-            let claim = Claim { table_id: self.id, no, slots: self.slots.downgrade() };
+            self.taken[usize::from(no.0)].store(true, Release); // Pairs with the exchange of who gives it back.
+            let (slots, taken) = (self.slots.downgrade(), Arc::clone(&self.taken));
+            let claim = Claim { table_id: self.id, no, slots, taken };
             // A thread that already runs its destructors keeps the slot until the region goes.
             let _ = CLAIMS.try_with(|claims| claims.borrow_mut().add(claim));
             Some(no)
@@ -482,6 +504,7 @@ mod table {
         table_id: u64,
         no: SlotNo,
         slots: WeakHandle<[ThreadSlot]>,
+        taken: Arc<[AtomicBool]>,
     }
 
     /// The slots that a thread has, given back when this is dropped.
@@ -506,8 +529,11 @@ mod table {
         fn drop(&mut self) {
             let _ = LAST.try_with(|last| last.set((0, SlotNo(0))));
             for claim in self.0.drain(..) {
-                if let Some(slots) = claim.slots.upgrade() {
-                    slots[usize::from(claim.no.0)].give_back();
+                let no = usize::from(claim.no.0);
+                if let Some(slots) = claim.slots.upgrade()
+                    && claim.taken[no].swap(false, AcqRel)
+                {
+                    slots[no].give_back();
                 }
             }
         }

@@ -77,6 +77,22 @@ fn the_other_process() {
             println!("is there");
             listen();
         }
+        "leaves" => {
+            let own = Arc::new(Own::join(dir));
+            let (took, goes_on) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+            let of_thread = Arc::clone(&own);
+            let thread = std::thread::spawn(move || {
+                took.0.send(of_thread.slots.current()).unwrap();
+                drop(of_thread);
+                let _ = goes_on.1.recv();
+            });
+            took.1.recv().unwrap();
+            drop(Arc::into_inner(own));
+            println!("has left");
+            listen();
+            drop(goes_on.0);
+            thread.join().unwrap();
+        }
         "has another layout" => {
             let region = Region::join_at(&region_path(dir)).unwrap();
             let refused = region.place_one::<AtomicU64>("word", 64).unwrap_err();
@@ -154,6 +170,23 @@ fn a_process_that_had_no_slot_is_buried_too() {
         own.slots.repair(|_| panic!("it has left nothing")).unwrap();
         own.members.iter().count() == 1
     });
+}
+
+/// T7: its slots are for others at once, and its thread does not give back what is theirs by then.
+#[test]
+fn a_process_that_leaves_gives_back_the_slots_of_threads_that_go_on() {
+    let dir = dir_in_memory();
+    let own = Own::create(dir.path());
+    let mut other = Other::start("leaves", dir.path());
+    other.hear("has left");
+    assert_eq!(own.slots.iter_used().count(), 0);
+    let mut next = Other::start("holds", dir.path());
+    next.hear("holds");
+    let used: Vec<_> = own.slots.iter_used().map(|(no, _)| no).collect();
+    other.end();
+    assert_eq!(own.slots.iter_used().map(|(no, _)| no).collect::<Vec<_>>(), used);
+    assert_eq!(used.len(), 1);
+    next.end();
 }
 
 #[test]

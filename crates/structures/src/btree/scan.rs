@@ -320,7 +320,8 @@ impl Scan {
         }
     }
 
-    /// The key of the record that was given last. None if none was.
+    /// The key up to which the scan has come: of the record that it gave last, or of a ghost behind that. None at the
+    /// beginning.
     #[inline]
     #[must_use]
     pub fn last_key(&self) -> Option<&[u8]> {
