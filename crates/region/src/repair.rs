@@ -38,7 +38,18 @@ impl<'t> Dead<'t> {
     /// The dead that have slots in `table`; none if nobody has died.
     #[must_use]
     pub fn of(table: &'t SlotTable) -> Option<Dead<'t>> {
-        let slots: Vec<SlotNo> = table.iter_owned().filter(|no| table.is_dead(*no)).collect();
+        // Each process is asked for once. One that dies meanwhile is dead with all of its slots, or with none.
+        let mut judged: Vec<(u32, bool)> = Vec::new();
+        let mut has_died = |process: u32| {
+            if let Some((_, has_died)) = judged.iter().find(|(of, _)| *of == process) {
+                return *has_died;
+            }
+            let has_died = table.has_died(process);
+            judged.push((process, has_died));
+            has_died
+        };
+        let mut is_dead = |no: &SlotNo| table.is_lost(*no) || table.slot(*no).process().is_some_and(&mut has_died);
+        let slots: Vec<SlotNo> = table.iter_owned().filter(|no| is_dead(no)).collect();
         (!slots.is_empty()).then_some(Dead { table, slots })
     }
 

@@ -357,17 +357,25 @@ mod table {
         /// Whether the thread that has the slot, or had it last, was of a process that is known to have died, or is
         /// lost (T5).
         pub fn is_dead(&self, no: SlotNo) -> bool {
-            self.slot(no).state.load(Acquire) >= LOST || self.has_process_died(no)
+            self.is_lost(no) || self.has_process_died(no)
+        }
+
+        /// Whether its thread is lost (T5).
+        pub(crate) fn is_lost(&self, no: SlotNo) -> bool {
+            self.slot(no).state.load(Acquire) >= LOST
         }
 
         fn has_process_died(&self, no: SlotNo) -> bool {
-            self.slot(no).process().is_some_and(|process| {
-                #[cfg(not(miri))]
-                if let Some(members) = &self.members {
-                    return members.is_dead(process);
-                }
-                sync::deaths::is_dead(process)
-            })
+            self.slot(no).process().is_some_and(|process| self.has_died(process))
+        }
+
+        /// Whether a process is known to have died.
+        pub(crate) fn has_died(&self, process: u32) -> bool {
+            #[cfg(not(miri))]
+            if let Some(members) = &self.members {
+                return members.is_dead(process);
+            }
+            sync::deaths::is_dead(process)
         }
 
         /// Says what is done about a thread that has panicked in the middle of something: another thread repairs, while
