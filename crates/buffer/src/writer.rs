@@ -31,6 +31,10 @@ impl Writer {
     pub(crate) fn new() -> Writer {
         Writer { thread: Mutex::new(None), mark: Mutex::new(None), is_started: AtomicBool::new(false) }
     }
+
+    pub fn is_started(&self) -> bool {
+        self.is_started.load(SeqCst)
+    }
 }
 
 impl Cache {

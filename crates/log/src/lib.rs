@@ -61,6 +61,7 @@ mod meeting;
 mod own;
 #[cfg(not(loom))]
 mod pins;
+#[cfg(not(loom))]
 mod places;
 #[cfg(not(loom))]
 mod planted;

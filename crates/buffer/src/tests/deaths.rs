@@ -12,7 +12,7 @@ use super::*;
 use crate::Rebuild;
 use crate::repair::Part;
 use ledgerstone_region::sync::deaths::{is_dead, kill, kill_at_step, spawn_in, steps, stop_at_step, yield_at_steps};
-use ledgerstone_region::sync::{JoinHandle, STEPS_MAX};
+use ledgerstone_region::sync::{JoinHandle, STEPS_MAX, Scheduler};
 use ledgerstone_region::{Dead, Repair};
 use ledgerstone_testkit::deaths::{
     Outcome, Which, at_each_step, at_random, each_part_is_missed, fails, in_repairs, outlived, round, tried,
@@ -529,6 +529,23 @@ fn seeded<const N: usize>(operations: [Operation; N], seeds: u64) -> Vec<(Operat
 /// A death before this step, 0 none.
 fn before(step: u64) -> Option<u64> {
     (step > 0).then_some(step)
+}
+
+/// The writer is that of the process that has started it.
+#[test]
+fn a_process_that_leaves_does_not_stop_the_writer_of_another() {
+    let plan = Plan::of(OPERATIONS[0], 1);
+    let ran = Scheduler::run_within(1, 1_000_000, || {
+        let world = begin(&plan);
+        let cache = &world.root.fixture.cache;
+        cache.start_writer();
+        let stops = || cache.pool.frames.control().writer_stop.load(SeqCst) != 0;
+        drop(world.process(&plan));
+        assert!(!stops(), "the writer would stop");
+        cache.stop_writer();
+        assert!(stops());
+    });
+    ran.unwrap_or_else(|stuck| panic!("{stuck}"));
 }
 
 #[test]
