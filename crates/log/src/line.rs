@@ -152,8 +152,7 @@ impl Line<'_> {
         }
     }
 
-    /// For a repairer, when the places of the dead are taken back (N4). It wakes everybody afterwards: if there is no
-    /// head, one of those that stand in line names itself. `wait` waits until a living thread has stored
+    /// For a repairer, when the places of the dead are taken back (N4). `wait` waits until a living thread has stored
     /// what it is about to store.
     pub fn mend<E>(
         &self,
@@ -167,7 +166,10 @@ impl Line<'_> {
         loop {
             let seen = self.head.load(SeqCst);
             match slot_of(seen) {
-                None if self.head.compare_exchange(seen, named(seen, None), SeqCst, Relaxed).is_ok() => return Ok(()),
+                None if self.head.compare_exchange(seen, named(seen, None), SeqCst, Relaxed).is_ok() => {
+                    self.name_if_nobody();
+                    return Ok(());
+                }
                 None => {} // Somebody was named, perhaps one of the dead.
                 Some(head) if is_dead(head) => {
                     self.head_wants.store(0, SeqCst);

@@ -118,8 +118,8 @@ impl Environment {
     }
 
     /// Whether a cut of the data file is half done.
-    #[doc(hidden)]
     #[must_use]
+    #[doc(hidden)]
     pub fn is_half_cut(&self) -> bool {
         self.inner().space.is_half_cut()
     }
