@@ -1,5 +1,5 @@
-//! What a program chooses among, beside isolation levels: what is locked, which page leaves the cache, what the log
-//! says.
+//! What a program chooses among, beside isolation levels: who has the environment beside it, what is locked, which page
+//! leaves the cache, what the log says.
 
 /// What is locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,4 +34,16 @@ pub enum LogValues {
     Changed,
     /// The old and the new value whole, for programs that follow changes.
     Whole,
+}
+
+/// Which processes have an environment open at the same time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Sharing {
+    /// This one alone.
+    #[default]
+    Private,
+    /// All that share it, and this one. The first makes it ready, and the last closes it.
+    Shared,
+    /// As it is found: those that share it and this one, or this one alone if there are none.
+    AsFound,
 }

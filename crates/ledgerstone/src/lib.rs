@@ -119,7 +119,7 @@ pub mod typed;
 
 use ledgerstone_core::{error, flow, keeper};
 
-pub use choice::{Locking, LogValues, Replacement};
+pub use choice::{Locking, LogValues, Replacement, Sharing};
 pub use config::{Config, Effective, Options, RecoveryPhase, RecoveryProgress};
 pub use environment::{
     CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat, Problem, Skipped,

@@ -240,8 +240,9 @@ mod table {
             Ok(table)
         }
 
-        /// The number of this process: a simulated one's, or that among those who have the region.
-        fn process(&self) -> u32 {
+        /// The number of this process, below [`MEMBERS_MAX`](crate::MEMBERS_MAX): that among those who have the region,
+        /// or a simulated one's.
+        pub fn process(&self) -> u32 {
             #[cfg(not(miri))]
             if let Some(members) = &self.members {
                 return members.no();

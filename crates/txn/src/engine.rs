@@ -298,6 +298,19 @@ impl Engine {
         self.locks.cancel_all_waits();
     }
 
+    /// Ends the engine for this process, for good, and for no other one that has the region: every later call here says
+    /// so, and no file is changed any more, but for writes that are under way. None of its threads waits for anything.
+    pub fn leave(&self, why: &str) {
+        {
+            let mut kept = self.why_failed.lock();
+            if kept.is_empty() {
+                kept.push_str(why);
+            }
+        }
+        self.failed.store(true, Release);
+        self.fence.refuse_writes();
+    }
+
     /// Waits a little for a writer that is committing. That writer waits for nothing itself. `round` counts from 0.
     ///
     /// # Errors

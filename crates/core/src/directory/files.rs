@@ -2,6 +2,8 @@
 
 /// Locked by the process that has the environment open.
 pub const LOCK: &str = "lock";
+/// Locked, and not exclusively, by each of the processes that share the environment.
+pub const SHARING: &str = "sharing";
 /// The pages.
 pub const DATA: &str = "data";
 /// Copies of pages in flight.

@@ -17,11 +17,13 @@ mod control;
 mod files;
 mod outside;
 mod place;
+mod sharing;
 
 pub use control::{control_of, state_of};
-pub use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE};
+pub use files::{DATA, DOUBLE_WRITE, LOCK, RESTORE, SHARING};
 pub use outside::check_is_outside;
 pub use place::{disk_in, disk_to_fill, overwrite_device};
+pub use sharing::{await_turn, is_shared, lock_to_share, region_there, say_region};
 
 /// The smallest page and the largest.
 pub const PAGE_BYTES: (u64, u64) = (4096, 32768);
@@ -84,13 +86,22 @@ pub fn refuse_cut_restore(disk: &Arc<dyn Disk>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Takes the lock of an environment (O3 in `environment/open/mod.rs` of the library).
+/// Takes the lock of an environment (O3 in `environment/open/mod.rs` of the library), for this process alone.
 ///
 /// Waits for the disk: see [what blocks](crate#what-blocks).
 ///
 /// # Errors
-/// A failure of the disk, or damage.
+/// [`Error::AlreadyOpen`], also if processes share it. A failure of the disk, or damage.
 pub fn take_lock(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
+    let lock = take_turn(disk)?;
+    if is_shared(disk)? {
+        return Err(Error::AlreadyOpen { path: disk.describe() });
+    }
+    Ok(lock)
+}
+
+/// Takes the lock of an environment, whether others share it or not.
+fn take_turn(disk: &Arc<dyn Disk>) -> Result<Box<dyn DiskLock>, Error> {
     // Whoever has it open may have lost the name of what it has locked, and those who only read leave no other trace.
     // In this order: a creation makes the lock file before `control`.
     if disk.exists(CONTROL_PATH)? && !disk.exists(LOCK)? {

@@ -531,6 +531,12 @@ pub enum Error {
         /// The environment.
         path: String,
     },
+    /// Processes share the environment, and this one cannot join them, or cannot share it at all.
+    #[error("cannot share the environment: {what}")]
+    CannotShare {
+        /// Why.
+        what: String,
+    },
     /// Another backup is being written into the same directory.
     #[error("another backup is being written into {path}; let it end first, or take this one into another directory")]
     BackupUnderWay {

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Release};
 use ledgerstone_structures::Tree;
 
 use super::index::IndexTree;
-use super::{Definition, Entry};
+use super::{Definition, Entry, Learnt};
 use crate::error::{Error, TypeMismatch};
 use crate::typed::{TableTypes, TypeName};
 use ledgerstone_core::typed::shown;
@@ -22,6 +22,8 @@ pub(crate) struct TableInfo {
     /// Set by the transaction that drops the table, while it has the table locked X; taken back if it aborts. So
     /// a transaction that has any lock on the table sees the truth (the lock orders the two).
     is_dropped: AtomicBool,
+    /// What the catalog said, as far as other processes change it.
+    learnt: Learnt,
 }
 
 impl TableInfo {
@@ -31,8 +33,10 @@ impl TableInfo {
         tree: Tree,
         types: TableTypes,
         indexes: Vec<IndexTree>,
+        learnt: Learnt,
     ) -> Arc<TableInfo> {
-        Arc::new(TableInfo { name: name.to_string(), entry, tree, types, indexes, is_dropped: AtomicBool::new(false) })
+        let is_dropped = AtomicBool::new(false);
+        Arc::new(TableInfo { name: name.to_string(), entry, tree, types, indexes, is_dropped, learnt })
     }
 
     /// Refuses types that are not those of the table. A table whose types are not known has any.
@@ -77,9 +81,23 @@ impl TableInfo {
         self.is_dropped.store(is_dropped, Release);
     }
 
-    /// To be asked with the table locked.
+    /// Whether a transaction of this process has dropped it. To be asked with the table locked.
     #[inline]
-    pub(crate) fn is_dropped(&self) -> bool {
+    pub(crate) fn is_dropped_here(&self) -> bool {
         self.is_dropped.load(Acquire)
+    }
+
+    /// Whether it was dropped or changed, or may have been by another process. To be asked with the table locked.
+    #[inline]
+    pub(crate) fn may_be_dropped(&self) -> bool {
+        self.is_dropped_here() || !self.learnt.counts()
+    }
+
+    /// The same for sure: `ask` says what the catalog has now. The table is locked.
+    pub(crate) fn is_dropped(&self, ask: impl FnOnce() -> Result<Option<Definition>, Error>) -> Result<bool, Error> {
+        if self.is_dropped_here() {
+            return Ok(true);
+        }
+        Ok(!self.learnt.again(|| Ok::<_, Error>(ask()?.is_some_and(|found| self.is_as(&found))))?)
     }
 }

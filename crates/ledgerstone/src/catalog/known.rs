@@ -8,7 +8,9 @@
 //!     has left does not find it, here or there.
 //! K2. Whoever looks at the same moment may still find it, here as in the map. It finds out by G2: the table says that
 //!     it was dropped, which it is asked with its lock held.
-//! K3. A table that is kept near has references beside those of handles. Up to 64 for each
+//! K3. What other processes have told since the map was filled ends all that it has, and `changes` is raised (N2 in
+//!     `news.rs`).
+//! K4. A table that is kept near has references beside those of handles. Up to 64 for each
 //!     slot, until its next look beyond them: a thread that ends leaves them to the next one that gets its slot.
 
 use std::sync::Arc;
@@ -19,6 +21,7 @@ use ledgerstone_region::{ByName, OwnCell, PerSlot, RwLock, Share, SlotNo, SlotTa
 use ledgerstone_txn::key_hash;
 
 use super::info::TableInfo;
+use super::news::{Learnt, News};
 
 /// Tables kept near a slot.
 const NEAR_MAX: usize = 64;
@@ -26,6 +29,8 @@ const NEAR_MAX: usize = 64;
 /// Tables seen before, so that a transaction that names one need not search the tree (G2).
 pub(crate) struct Known {
     tables: RwLock<ByName<str, Arc<TableInfo>>>,
+    /// When the map was begun, as far as others change what it has (K3).
+    learnt: Learnt,
     changes: Changes,
     slots: Arc<SlotTable>,
     /// By thread slot. Taken out for each look, and put back.
@@ -55,7 +60,7 @@ impl NearTables {
         self.tables.iter().find(|(other, info)| *other == hash && info.name == name).map(|(_, info)| info.clone())
     }
 
-    /// What was kept before these changes goes (K3).
+    /// What was kept before these changes goes (K4).
     fn forget_if_old(&mut self, changes: u64) {
         if self.changes != changes {
             self.tables.clear();
@@ -77,9 +82,10 @@ impl NearTables {
 
 impl Known {
     /// Nothing is known. For threads in these slots.
-    pub(crate) fn new(slots: &Arc<SlotTable>) -> Known {
+    pub(crate) fn new(slots: &Arc<SlotTable>, news: &News) -> Known {
         Known {
             tables: RwLock::default(),
+            learnt: Learnt::now(news),
             changes: Changes::default(),
             slots: Arc::clone(slots),
             near: PerSlot::new(slots.count()),
@@ -92,6 +98,9 @@ impl Known {
 
     /// The table of this name, for a thread in `slot`. Without a slot, nothing is near.
     pub(crate) fn get(&self, slot: Option<SlotNo>, name: &str) -> Option<Share<TableInfo>> {
+        if !self.learnt.counts() {
+            self.forget_all();
+        }
         let Some(near) = slot.map(|slot| self.near(slot)) else {
             return self.tables.read().get(name).map(|info| Share::new(Arc::clone(info)));
         };
@@ -125,8 +134,11 @@ impl Known {
     /// Remembers a table; gives back the one that is remembered, so that there is one for everybody.
     pub(crate) fn insert(&self, info: Arc<TableInfo>) -> Arc<TableInfo> {
         let mut tables = self.tables.write();
+        if info.may_be_dropped() {
+            return info; // It is to be asked again: nobody finds it here (K3).
+        }
         match tables.get(&info.name) {
-            Some(known) if known.is_as(&info.definition()) => Arc::clone(known),
+            Some(known) if !known.may_be_dropped() && known.is_as(&info.definition()) => Arc::clone(known),
             _ => {
                 if tables.insert(&info.name, Arc::clone(&info)).is_some() {
                     self.note_change();
@@ -157,6 +169,19 @@ impl Known {
             drop(near.take());
         }
         Some(removed)
+    }
+
+    /// K3
+    #[cold]
+    fn forget_all(&self) {
+        let mut tables = self.tables.write();
+        let forget = || {
+            self.note_change();
+            Ok::<_, std::convert::Infallible>(true)
+        };
+        let (all, _) = (std::mem::take(&mut *tables), self.learnt.again(forget));
+        drop(tables);
+        drop(all);
     }
 
     /// A table has left the map, which is locked (K1).

@@ -275,7 +275,7 @@ impl OwnTables {
 
     #[cold]
     fn compare(&self, txn: &Txn, info: &TableInfo) -> Result<(), Error> {
-        let was_dropped_here = info.is_dropped() && txn.covers(info.entry.table, Mode::X); // T3
+        let was_dropped_here = info.is_dropped_here() && txn.covers(info.entry.table, Mode::X); // T3
         // The handle may know the table apart from the transaction that has changed it.
         let is_other = match self.tables.get(info.entry.table) {
             // A handle to a table that was made here and not changed is a handle to that.

@@ -18,6 +18,7 @@ mod options;
 mod parse;
 mod recovery_progress;
 mod setting;
+mod sharing;
 mod unit;
 
 use std::time::Duration;
@@ -40,7 +41,7 @@ use ledgerstone_lock::{Conflict, Victim};
 use ledgerstone_txn::Durability;
 
 use crate::Error;
-use crate::choice::{Locking, LogValues, Replacement};
+use crate::choice::{Locking, LogValues, Replacement, Sharing};
 use setting::SettingType;
 
 /// Where the value of a setting comes from.
@@ -56,6 +57,8 @@ pub enum Source {
     Code,
     /// Fixed when the environment was created.
     Creation,
+    /// The first of the processes that share the environment.
+    Sharing,
 }
 
 impl std::fmt::Display for Source {
@@ -65,6 +68,7 @@ impl std::fmt::Display for Source {
             Source::File => "file",
             Source::Code => "code",
             Source::Creation => "creation",
+            Source::Sharing => "sharing",
         })
     }
 }
@@ -138,7 +142,6 @@ macro_rules! settings {
         )+];
 
         impl Config {
-            #[cfg(feature = "settings-file")]
             /// Sets the setting of that name; false if there is none, or its type cannot hold the value.
             fn set(&mut self, name: &str, value: &Value) -> bool {
                 match name {
@@ -262,6 +265,26 @@ fn milliseconds(time: Duration) -> u64 {
 }
 
 settings! {
+    /// Who has the environment open at the same time: `private` (this process alone), `shared` (all processes that open
+    /// it so) or `as-found` (shared if others share it, private otherwise). Shared memory lies in `region_dir`.
+    sharing: Sharing {
+        default: Sharing::Private,
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: sharing(sharing: Sharing) => sharing,
+    }
+
+    /// The directory for the memory that processes share: in a file system in memory, and the same for all of them.
+    /// All that the settings ask for is taken there at once.
+    region_dir: String {
+        default: "/dev/shm".into(),
+        unit: Count,
+        limits: Limits::Any,
+        effect: Open,
+        setter: region_dir(directory: impl AsRef<std::path::Path>) => directory.as_ref().to_string_lossy().into_owned(),
+    }
+
     /// Memory for pages: a hard limit, taken when the environment is opened.
     cache_bytes: u64 {
         default: 64 << 20,

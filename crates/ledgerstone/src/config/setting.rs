@@ -143,7 +143,6 @@ pub(super) trait SettingType: Sized {
     const CHOICES: &'static [&'static str] = &[];
     fn to_value(&self) -> Value;
     /// `None`: not of this type, or beyond what it holds.
-    #[cfg_attr(not(feature = "settings-file"), allow(dead_code))] // Only the file's text is read by it.
     fn from_value(value: &Value) -> Option<Self>;
 }
 
@@ -206,6 +205,7 @@ macro_rules! choices {
 }
 
 choices!(crate::choice::Replacement { Clock = "clock", Lru = "lru" });
+choices!(crate::choice::Sharing { Private = "private", Shared = "shared", AsFound = "as-found" });
 choices!(crate::choice::LogValues { Changed = "changed", Whole = "whole" });
 choices!(ledgerstone_txn::Durability { Sync = "sync", Pipelined = "pipelined", Async = "async", Volatile = "volatile" });
 choices!(ledgerstone_disk::SyncMethod { Dsync = "dsync", Fdatasync = "fdatasync" });

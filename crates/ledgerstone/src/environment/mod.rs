@@ -14,6 +14,7 @@ pub(crate) mod open;
 pub(crate) mod rebuild;
 mod repair;
 mod rolling_back;
+mod shared;
 mod stat;
 mod transact;
 mod verify;
@@ -119,7 +120,9 @@ impl Starting {
 impl Drop for Starting {
     fn drop(&mut self) {
         if let Some(env) = self.env.take() {
-            env.engine.fail("it could not be opened to the end"); // So nothing is written as it closes.
+            if env.sharing.is_none() {
+                env.engine.fail("it could not be opened to the end"); // So nothing is written as it closes.
+            }
             drop(Handles::of(env, std::mem::take(&mut self.threads)));
         }
     }
@@ -179,7 +182,16 @@ impl Environment {
         env.mend_after_panics();
         let mut starting = Starting { env: Some(Arc::clone(&env)), threads: Vec::new() };
         let threads = &mut starting.threads;
-        if options.has_background_threads {
+        if let Some(shares) = &env.sharing {
+            if options.has_background_threads {
+                if shares.take_lead() {
+                    env.lead(shares)?;
+                }
+                threads.push(start(&env, "looks for the dead", |env| {
+                    env.sharing.iter().for_each(|shares| env.look_for_the_dead(shares));
+                }));
+            }
+        } else if options.has_background_threads {
             env.engine.log.start_flusher()?;
             env.engine.cache.start_writer();
             open::allow_readers(&env.engine.cache, &env.effective);

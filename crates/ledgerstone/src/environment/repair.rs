@@ -10,17 +10,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-#[cfg(feature = "deaths")]
 use ledgerstone_page::Lsn;
 use ledgerstone_region::{Dead, Latch, Repair, SlotNo, as_another_thread, sync};
-#[cfg(feature = "deaths")]
-use ledgerstone_txn::OrphanInDoubt;
-use ledgerstone_txn::PANICKED;
+use ledgerstone_txn::{OrphanInDoubt, PANICKED};
 
 use crate::Error;
-use crate::inner::Inner;
 #[cfg(feature = "deaths")]
-use crate::{environment::Environment, inner::Waiting};
+use crate::environment::Environment;
+use crate::inner::{Inner, Waiting};
 
 #[cfg(feature = "deaths")]
 impl Environment {
@@ -44,11 +41,7 @@ impl Environment {
     /// What a rollback may meet. The environment has failed then.
     #[doc(hidden)]
     pub fn end_orphans(&self) -> Result<(), Error> {
-        let env = self.inner();
-        env.finish_cut()?;
-        env.engine.end_orphans(|found| env.await_decision(found))?;
-        env.nudge_reclaim(); // They may have dropped tables, and have told nobody.
-        Ok(())
+        self.inner().end_orphans()
     }
 
     /// Ends what repairs of this process have left, if there is anything, before it closes: while it lives, nobody else
@@ -88,6 +81,25 @@ impl Inner {
         }
     }
 
+    /// Mends what processes have left that have died since, if any has.
+    pub(crate) fn mend(&self) -> Result<(), Error> {
+        if self.repair()? || self.engine.has_orphans() {
+            self.end_orphans()?;
+        }
+        Ok(())
+    }
+
+    fn end_orphans(&self) -> Result<(), Error> {
+        self.finish_cut()?;
+        self.engine.end_orphans(|found| self.await_decision(found))?;
+        if let Some(shares) = &self.sharing {
+            let members = &shares.among.members;
+            self.news.forget_dead(|no| members.pid(no).is_some() && !members.is_dead(no));
+        }
+        self.nudge_reclaim(); // They may have dropped tables, and have told nobody.
+        Ok(())
+    }
+
     fn repair(&self) -> Result<bool, Error> {
         let me = self.engine.thread()?;
         let also = |dead: &Dead<'_>| {
@@ -113,7 +125,6 @@ impl Inner {
         }
     }
 
-    #[cfg(feature = "deaths")]
     fn await_decision(&self, OrphanInDoubt { record, txn }: OrphanInDoubt) {
         let mut lock_count = 0;
         self.engine.locks.for_each_held(txn.owner(), &mut |_, _| lock_count += 1);

@@ -24,7 +24,7 @@ use ledgerstone_txn::OwnParts;
 use super::open::{CHECKPOINT_LATCH, COMPACT_LATCH, FILE, Opening, WORKERS_LATCHES, trees};
 use super::{Clones, Environment};
 use crate::Error;
-use crate::catalog::Known;
+use crate::catalog::{Known, News};
 use crate::inner::{Bell, Checkpoints, Handles, Inner, Program, Rollbacks, Undecided, Workers};
 use crate::keeper::{Keepers, Owner, Positions};
 
@@ -64,7 +64,8 @@ impl Environment {
         let owner = Owner { environment: state.environment, life: state.life };
         let (log, bytes_max) = (&engine.log, base.sizes.feed_log_bytes_max);
         let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds)?;
-        let known = Known::new(&engine.slots);
+        let news = News::place(&region, engine.slots.process())?;
+        let known = Known::new(&engine.slots, &news);
         let base = Base {
             directory: base.directory.clone(),
             catalog,
@@ -84,7 +85,8 @@ impl Environment {
             space,
             to_free,
             known,
-            drops: AtomicU64::new(0),
+            news,
+            sharing: None,
             in_doubt: Undecided::default(),
             rollbacks: Rollbacks::of(Vec::new()),
             pending: Mutex::new(None),

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
+use ledgerstone_core::directory::await_turn;
 use ledgerstone_region::{Mutex, sync};
 
-use super::{CLOSED, Inner};
+use super::{CLOSED, Inner, Shares};
 use crate::Error;
 
 /// How long a close waits for what other threads are writing: as long as a latch is waited for.
@@ -84,7 +85,8 @@ impl Handles {
         let engine = &self.env.engine;
         let is_closing = || self.closing.lock().as_ref().is_some_and(sync::ThreadMark::is_current);
         let is_own = || self.own.iter().any(sync::ThreadMark::is_current);
-        engine.log.is_flusher() || engine.cache.is_own_thread() || is_own() || is_closing()
+        let is_leads = || self.env.sharing.as_ref().is_some_and(Shares::is_own_thread);
+        engine.log.is_flusher() || engine.cache.is_own_thread() || is_own() || is_leads() || is_closing()
     }
 
     /// The last handle goes in a thread whose end a close waits for. So another thread closes.
@@ -147,7 +149,44 @@ impl Handles {
         }
     }
 
+    /// Leaves those that share the environment, or closes it as the last of them.
+    fn leave_others(&self, shares: &Shares) -> Result<(), Error> {
+        let env = &self.env;
+        shares.end_looks();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        let has_panicked = threads.into_iter().filter_map(|thread| thread.join().err()).count() > 0;
+        env.stop_leading(shares);
+        // Nobody comes or goes meanwhile. Without a turn this one goes as if it died.
+        let turn = shares.disk().map(await_turn).transpose()?;
+        let mended = if env.engine.is_failed() { Ok(()) } else { env.mend() };
+        let is_last = turn.is_some() && !shares.among.has_others();
+        let mut result = if has_panicked { Err(Error::Panicked("looks for the dead")) } else { Ok(()) };
+        if is_last {
+            result = result.and(mended);
+            let closed = self.close_parts(result.is_ok());
+            result = result.and(closed);
+            env.engine.fail(CLOSED);
+        } else {
+            if env.in_doubt.count() > 0 {
+                std::mem::forget(Arc::clone(env)); // They are the others' when this process ends.
+            }
+            env.engine.clear_undos();
+            env.engine.leave(CLOSED);
+        }
+        env.in_doubt.clear();
+        let given_back = self.give_lock_back();
+        shares.among.has_closed();
+        if is_last && let Some(disk) = shares.disk() {
+            result = result.and(shares.among.give_up(disk));
+        }
+        drop(turn);
+        given_back.and(result)
+    }
+
     fn close(&self) -> Result<(), Error> {
+        if let Some(shares) = &self.env.sharing {
+            return self.leave_others(shares);
+        }
         self.env.bell.stop();
         self.env.rollbacks.stop();
         let threads = std::mem::take(&mut *self.threads.lock());
@@ -157,12 +196,23 @@ impl Handles {
                 result = Err(Error::Panicked("housekeeper"));
             }
         }
+        let closed = self.close_parts(result.is_ok());
+        result = result.and(closed);
+        // Tables and iterators that outlive this handle touch nothing any more; others may open the environment.
+        self.env.engine.fail(CLOSED);
+        self.env.in_doubt.clear();
+        self.give_lock_back().and(result)
+    }
+
+    /// Writes everything, unless the environment has failed, and ends what it has of threads.
+    fn close_parts(&self, may_write: bool) -> Result<(), Error> {
+        let mut result = Ok(());
         self.env.engine.cache.stop_readers();
         self.env.engine.cache.stop_writer();
         if let Err(error) = self.env.engine.check() {
             // Nothing can be written any more; what was acknowledged as durable is, and the next open recovers.
-            result = result.and(Err(error.into()));
-        } else if !self.env.is_read_only && result.is_ok() {
+            result = Err(error.into());
+        } else if may_write && !self.env.is_read_only {
             // None begins any more. A transaction that is just being refused has a slot for a moment, and no record.
             // Those in doubt are left, and those that are rolled back since the restart.
             let is_clean = self.env.engine.table.first_lsn_low().is_none();
@@ -171,10 +221,7 @@ impl Handles {
         }
         self.env.engine.log.stop_flusher();
         self.env.engine.clear_undos();
-        // Tables and iterators that outlive this handle touch nothing any more; others may open the environment.
-        self.env.engine.fail(CLOSED);
-        self.env.in_doubt.clear();
-        self.give_lock_back().and(result)
+        result
     }
 
     /// A panic has ended the close, which has failed the environment. Whoever opens it next recovers, and this program
@@ -182,7 +229,10 @@ impl Handles {
     #[cold]
     fn let_go(&self) {
         let engine = &self.env.engine;
-        engine.fail(CLOSED);
+        match &self.env.sharing {
+            Some(shares) if shares.among.has_others() => engine.leave(CLOSED),
+            _ => engine.fail(CLOSED),
+        }
         engine.cache.stop_readers();
         engine.cache.stop_writer();
         engine.log.stop_flusher();

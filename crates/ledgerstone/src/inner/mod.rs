@@ -6,6 +6,7 @@ mod checkpoint;
 mod handles;
 mod keeping;
 mod rolling_back;
+mod shares;
 mod tables;
 mod undecided;
 
@@ -24,7 +25,7 @@ use ledgerstone_txn::{Durability, Engine};
 
 use crate::Error;
 use crate::catalog::index::Extractors;
-use crate::catalog::{Extensions, Known};
+use crate::catalog::{Extensions, Known, News};
 use crate::config::Effective;
 use crate::keeper::LogKeeper;
 
@@ -32,6 +33,7 @@ pub(crate) use bell::{Bell, PERIOD_NS};
 pub(crate) use handles::Handles;
 pub(crate) use rolling_back::{PutOff, Rollbacks};
 pub use rolling_back::{RollbackProgress, RollingBack};
+pub(crate) use shares::Shares;
 pub use undecided::InDoubt;
 pub(crate) use undecided::{Undecided, Waiting, printable};
 
@@ -46,8 +48,8 @@ pub(crate) struct Inner {
     pub(crate) space: Arc<Space>,
     pub(crate) to_free: Arc<ToFree>,
     pub(crate) known: Known,
-    /// Drops of tables that are under way (I3 in `transaction/isolation.rs`).
-    pub(crate) drops: AtomicU64,
+    /// Of other processes, and for them.
+    pub(crate) news: News,
     pub(crate) in_doubt: Undecided,
     pub(crate) rollbacks: Rollbacks,
     /// What a restart has left to be repeated, for the threads that do so.
@@ -62,6 +64,8 @@ pub(crate) struct Inner {
     pub(crate) checkpoints: Checkpoints,
     pub(crate) bell: Arc<Bell>,
     pub(crate) is_closed: AtomicBool,
+    /// With those that share the environment.
+    pub(crate) sharing: Option<Shares>,
 }
 
 /// What the program has registered.

@@ -10,7 +10,7 @@ use ledgerstone_txn::{At, Txn};
 use super::Inner;
 use crate::Error;
 use crate::catalog::index::IndexTree;
-use crate::catalog::{Definition, Entry, IndexEntry, TableInfo};
+use crate::catalog::{Definition, Entry, IndexEntry, Learnt, TableInfo};
 use crate::choice::LogValues;
 use ledgerstone_core::typed::shown;
 
@@ -23,7 +23,7 @@ impl Inner {
             IndexTree::new(index, tree, &types, &self.program.extractors)
         };
         let indexes = indexes.into_iter().map(index).collect();
-        TableInfo::new(name, entry, tree, types, indexes)
+        TableInfo::new(name, entry, tree, types, indexes, Learnt::now(&self.news))
     }
 
     /// What a lock is of, in a message: a table or an index that this environment has met, or the catalog.

@@ -2,7 +2,6 @@
 
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
@@ -266,7 +265,7 @@ impl Transaction {
                 }
             };
             self.shared.run(|txn| Ok(txn.lock_table(info.entry.table, Mode::IS)?))?;
-            if !info.is_dropped() {
+            if !info.may_be_dropped() {
                 return Ok(BytesTable::new(&self.shared, info));
             }
             // G2: dropped while the lock was waited for; perhaps there is another of that name by now.
@@ -281,7 +280,7 @@ impl Transaction {
             let Some(txn) = state.txn.as_deref_mut() else { return Err(Error::Finished) };
             // A refusal comes again in the unusual case, which rolls back if the lock table is full.
             let is_locked = matches!(txn.try_lock_table(info.entry.table, Mode::IS), Ok(true));
-            let is_there = is_locked && !info.is_dropped();
+            let is_there = is_locked && !info.may_be_dropped();
             Ok(is_there.then(|| BytesTable::new(&self.shared, info)))
         })
     }
@@ -352,11 +351,12 @@ impl Shared {
     /// Of a table that nobody else has opened nothing is kept.
     fn retire(&self, (txn, own): (&mut Txn, &mut OwnTables), info: &Share<TableInfo>) {
         let env = Arc::clone(self.env.arc());
-        env.drops.fetch_add(1, SeqCst); // I3: from before the commit until nobody knows the table any more.
+        env.news.begin_drop(); // I3: from before the commit until nobody knows the table any more.
         own.note_dropped(info);
         // Below serializable a handle may know the table apart from the others, which wait for the lock and then ask
         // theirs.
         let known = env.known.remove(env.engine.slots.at_hand(), info);
+        env.news.tell(); // N1 in `catalog/news.rs`.
         info.set_dropped(true);
         if let Some(known) = &known {
             known.set_dropped(true);
@@ -377,7 +377,7 @@ impl Shared {
                 retired.known.iter().chain(&retired.own).for_each(|info| info.set_dropped(false));
                 retired.known.map(|known| env.known.insert(known));
             }
-            env.drops.fetch_sub(1, SeqCst);
+            env.news.end_drop();
         });
     }
 

@@ -136,7 +136,7 @@ impl EnvTable {
         let known = env.known.get(env.engine.slots.at_hand(), &self.info.name);
         let is_known = known.is_some_and(|known| Arc::ptr_eq(known.arc(), found.info()));
         let since = env.engine.log.tail();
-        if is_known && !found.info().is_dropped() {
+        if is_known && !found.info().may_be_dropped() {
             let newer = EnvTable::new(found.info(), since, self.check, self.renewals_left - 1);
             let _ = self.newer.set(Box::new(newer)); // Else another thread was first, with something as good.
         }
@@ -174,7 +174,7 @@ impl EnvTable {
             Isolation::Snapshot => txn.shared.has_snapshot_since(self.since), // V2
             _ => true,
         };
-        is_seen && !self.info.is_dropped() && std::ptr::eq(&*txn.shared.env.engine, &**self.info.tree.engine())
+        is_seen && !self.info.may_be_dropped() && std::ptr::eq(&*txn.shared.env.engine, &**self.info.tree.engine())
     }
 
     /// Calls `f` with the table in the transaction; once more if it turns out that it is not what the handle knows.
@@ -189,7 +189,7 @@ impl EnvTable {
         if latest.is_known_to(txn) {
             match f(latest.lent(txn)) {
                 Ok(done) => return Ok(done),
-                Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if latest.info.is_dropped() => {
+                Err(error @ (Error::NoSuchTable(_) | Error::TableChanged { .. })) if latest.info.may_be_dropped() => {
                     txn.shared.forget_conflict(&error); // V1
                 }
                 Err(error) => return Err(error),

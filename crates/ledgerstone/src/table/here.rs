@@ -63,8 +63,8 @@ impl<'t> TableIn<'t> {
                 self.shared.check_writable()?;
             }
             txn.lock_table(self.info.entry.table, mode)?;
-            if self.info.is_dropped() {
-                return Err(self.why_gone(txn));
+            if self.info.may_be_dropped() {
+                self.check_there(txn)?;
             }
             if self.shared.isolation != Isolation::Serializable {
                 own.check(txn, self.info())?;

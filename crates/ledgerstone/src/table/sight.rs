@@ -1,7 +1,5 @@
 //! How the calls on a table look (I1 to I5 in `transaction/isolation.rs`).
 
-use std::sync::atomic::Ordering::SeqCst;
-
 use ledgerstone_disk::quoted;
 use ledgerstone_lock::Mode;
 use ledgerstone_txn::{At, Horizon, Txn, View};
@@ -45,6 +43,17 @@ impl TableIn<'_> {
         }
     }
 
+    /// Refuses a table that was dropped or changed. It is locked.
+    #[cold]
+    pub(crate) fn check_there(self, txn: &mut Txn) -> Result<(), Error> {
+        let (env, info) = (&self.shared.env, self.info());
+        let is_dropped = info.is_dropped(|| {
+            let view = txn.open_view(Horizon::None)?;
+            env.named_at(txn, &info.name, view.at())
+        })?;
+        if is_dropped { Err(self.why_gone(txn)) } else { Ok(()) }
+    }
+
     /// Why a table that is known to be no longer what it was cannot be used.
     #[cold]
     pub(crate) fn why_gone(self, txn: &mut Txn) -> Error {
@@ -76,7 +85,7 @@ impl Shared {
     /// I3: makes sure that the table, or one of its indexes, is there at the snapshot of a call.
     fn check_table_at(&self, txn: &mut Txn, info: &TableInfo, index: Option<usize>, at: At) -> Result<(), Error> {
         let index = index.map(|index| &info.indexes[index].entry);
-        if self.env.drops.load(SeqCst) == 0
+        if !self.env.news.has_drops()
             && let Some(known) = self.env.known.get(self.env.engine.slots.at_hand(), &info.name)
             && known.entry == info.entry
             && index.is_none_or(|index| known.indexes.iter().any(|known| &known.entry == index))

@@ -12,9 +12,9 @@
 //! I2. A transaction that reads without locks keeps a snapshot open while it reads, if only for a call: so no page goes
 //!     from under it.
 //! I3. Without an intention on the table, a table may be dropped between two calls. So a call that takes its own
-//!     snapshot makes sure that the table is there at that snapshot. `drops` says when that needs no look into the
-//!     catalog: it counts the drops that are under way. Suppose that it is 0 after the snapshot was taken, and the
-//!     table is known. Then no drop of the table has committed before the snapshot (G2: such a table is known no more).
+//!     snapshot makes sure that the table is there at that snapshot. `News::has_drops` says when that needs no look
+//!     into the catalog: no drop is under way. Suppose that it says so after the snapshot was taken, and the table is
+//!     known. Then no drop of the table has committed before the snapshot (G2: such a table is known no more).
 //!     None will be freed while the snapshot is open.
 //! I4. A transaction that writes, drops or creates has locked the table, at any level; after the lock it looks whether
 //!     the table is still that.

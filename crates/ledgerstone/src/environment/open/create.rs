@@ -3,7 +3,7 @@
 use ledgerstone_region::NumberSet;
 use std::sync::Arc;
 
-use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, LOCK, new_id, refuse_cut_restore};
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, LOCK, SHARING, new_id, refuse_cut_restore};
 use ledgerstone_disk::{Disk, Fence, Open};
 use ledgerstone_log::{
     CONTROL_SLOT_BYTES, CREATION_PATH, ControlFile, ControlSlot, ControlState, EnvironmentId, FIRST_LSN, LOG_DIR,
@@ -14,20 +14,21 @@ use ledgerstone_structures::Tree;
 use ledgerstone_txn::Durability;
 
 use super::Opening;
-use super::parts::{Parts, trees};
+use super::parts::{Home, Parts, trees};
 use crate::Error;
 use crate::config::{self, Options};
 use crate::inner::{Inner, Rollbacks, Undecided};
 
-pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) -> Result<Inner, Error> {
+pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, home: Home) -> Result<Inner, Error> {
     let effective = options.effective(None)?;
-    if let Place::Unfinished = look_at(&disk)? {
+    if let Found::Unfinished = look_at(&disk)? {
         clear_unfinished(&disk)?;
     }
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let control = Arc::new(ControlFile::begin_creation(&*disk, state)?);
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
-    let parts = Parts::build(options, &effective, (&disk, &fence), &control, (&found, &NumberSet::new()), 0, None)?;
+    let parts =
+        Parts::build(options, &effective, (&disk, &fence), &control, (&found, &NumberSet::new()), 0, None, &home)?;
     let engine = &parts.engine;
     let opening = Opening(Some(Arc::clone(engine)));
 
@@ -49,7 +50,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>) 
 }
 
 /// What a directory without a control file is.
-pub(super) enum Place {
+pub(super) enum Found {
     /// There is nothing, or settings only.
     Empty,
     /// There are files, but none under our names.
@@ -60,7 +61,7 @@ pub(super) enum Place {
 
 /// Looks at a directory without a control file, and refuses one that holds files under our names which no creation left
 /// there. Changes nothing.
-pub(super) fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
+pub(super) fn look_at(disk: &Arc<dyn Disk>) -> Result<Found, Error> {
     let refuse = |why| Err(Error::NotAnEnvironment { path: disk.describe(), why });
     refuse_cut_restore(disk)?;
     let has_log = disk.exists(LOG_DIR)?;
@@ -83,7 +84,7 @@ pub(super) fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
         let of_data = if has_data { FileHeader::read(&*disk.open(DATA, Open::READ)?)? } else { None };
         let is_its_own = of_data.is_none_or(|header| Some(header.environment) == begun);
         if !holds_ours || begun.is_some() && is_its_own {
-            return Ok(Place::Unfinished);
+            return Ok(Found::Unfinished);
         }
     }
     if has_data && !has_log {
@@ -93,9 +94,9 @@ pub(super) fn look_at(disk: &Arc<dyn Disk>) -> Result<Place, Error> {
         let what = "is missing, although there is data or log".to_string();
         return Err(Error::ControlFile { path: disk.describe(), what });
     }
-    let is_settings = |name: &String| name == config::CONFIG_FILE || name == LOCK || name == LOG_DIR;
+    let is_settings = |name: &String| name == config::CONFIG_FILE || name == LOCK || name == SHARING || name == LOG_DIR;
     let is_empty = !disk.exists("")? || disk.list("").is_ok_and(|names| names.iter().all(is_settings));
-    Ok(if is_empty { Place::Empty } else { Place::Free })
+    Ok(if is_empty { Found::Empty } else { Found::Free })
 }
 
 /// The environment that was being made.

@@ -3,6 +3,7 @@
 //! ```text
 //!  file          what
 //!  lock          held by the process that has the environment open (`flock`)
+//!  sharing       held by each of the processes that share it (H1 to H4 in `directory/sharing.rs` of `core`)
 //!  control       sizes, ids, and where recovery begins; while the environment is being made its name is control.new
 //!  log/          segments of the log, named by first LSN
 //!  data          pages
@@ -48,42 +49,59 @@
 //!     is asked to leave no undo, by the largest `restart_undo_bytes`.
 
 mod check;
+mod counts;
 mod create;
+mod join;
 mod parts;
 mod put_off;
 mod recover;
+mod share;
 mod with_options;
 
 use std::sync::Arc;
 
 use ledgerstone_buffer::Cache;
-use ledgerstone_core::directory::{LOCK, control_error, take_lock};
+use ledgerstone_core::directory::{LOCK, await_turn, control_error, is_shared, lock_to_share, take_lock};
 use ledgerstone_disk::{Disk, DiskErrorKind, Fence, Open, ReadOnlyDisk};
 use ledgerstone_log::{CONTROL_PATH, ControlFile};
 use ledgerstone_txn::Engine;
 
-use self::create::{Place, create, look_at};
+use self::create::{Found, create, look_at};
+use self::join::join;
+use self::parts::Home;
 #[cfg(feature = "deaths")]
 pub(super) use self::parts::{CHECKPOINT_LATCH, COMPACT_LATCH, WORKERS_LATCHES, trees};
 use self::recover::recover;
+pub(crate) use self::share::Among;
+use self::share::Place;
 use super::Environment;
 use crate::Error;
+use crate::choice::Sharing;
 use crate::config::{Effective, Options};
 use crate::inner::Inner;
 
 /// Opens the environment on `disk`, creating or recovering it as needed.
 pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
+    match options.effective(None)?.sharing {
+        Sharing::Private => open_alone(options, disk),
+        Sharing::Shared => open_shared(options, &disk, true),
+        Sharing::AsFound if options.directory.is_some() && is_shared(&disk)? => open_shared(options, &disk, false),
+        Sharing::AsFound => open_alone(options, disk),
+    }
+}
+
+fn open_alone(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
     if !disk.exists(CONTROL_PATH)? {
-        let place = look_at(&disk)?; // Before anything is made there.
+        let found = look_at(&disk)?; // Before anything is made there.
         if !options.create || options.read_only {
-            let why = match place {
-                Place::Empty => "it is empty or missing; ledgerstone init DIR makes one there",
-                Place::Free => "it has none of the files of one",
+            let why = match found {
+                Found::Empty => "it is empty or missing; ledgerstone init DIR makes one there",
+                Found::Free => "it has none of the files of one",
                 // A creation holds the lock from before its first file on.
-                Place::Unfinished if disk.exists(LOCK)? && is_locked(&disk) => {
+                Found::Unfinished if disk.exists(LOCK)? && is_locked(&disk) => {
                     return Err(Error::AlreadyOpen { path: disk.describe() });
                 }
-                Place::Unfinished => "the creation there was cut short; ledgerstone init DIR begins it anew",
+                Found::Unfinished => "the creation there was cut short; ledgerstone init DIR begins it anew",
             };
             return Err(Error::NotAnEnvironment { path: disk.describe(), why });
         }
@@ -92,10 +110,62 @@ pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Erro
     {
         return Ok(inner);
     }
-    fenced(&disk, |disk, fence| match disk.exists(CONTROL_PATH)? {
-        true => recover(options, disk, fence, true),
-        false => create(options, disk, fence),
-    })
+    fenced(&disk, |disk, fence| open_or_create(options, disk, fence, Home::Alone))
+}
+
+fn open_or_create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, home: Home) -> Result<Inner, Error> {
+    match disk.exists(CONTROL_PATH)? {
+        true => recover(options, disk, fence, true, home),
+        false => create(options, disk, fence, home),
+    }
+}
+
+/// Opens an environment with those that share it, or as the first of them (A1 in `share.rs`). If nobody does, and this
+/// process `may_be_first` no more, it opens it alone.
+fn open_shared(options: &Options, disk: &Arc<dyn Disk>, may_be_first: bool) -> Result<Inner, Error> {
+    let cannot = |what: &str| Err(Error::CannotShare { what: what.into() });
+    if options.directory.is_none() {
+        return cannot("it is not in a directory of a file system");
+    }
+    if options.read_only {
+        return cannot("who shares it writes its memory; open it without read_only");
+    }
+    if options.own_locking.is_some() {
+        return cannot("this program has a lock manager of its own");
+    }
+    let is_there = disk.exists(CONTROL_PATH)?;
+    if !is_there {
+        look_at(disk)?; // Before anything is made there.
+    }
+    let turn = await_turn(disk)?;
+    let environment = if disk.exists(CONTROL_PATH)? {
+        Some(ControlFile::open_read_only(&**disk).map_err(|error| control_error(disk, error))?.state().environment)
+    } else {
+        None
+    };
+    let among = environment.map(|environment| share::join(disk, environment)).transpose()?.flatten();
+    if among.is_none() && !may_be_first {
+        drop(turn);
+        return open_alone(options, Arc::clone(disk));
+    }
+    let (fenced, fence) = Fence::around(disk, lock_to_share(disk)?);
+    let opened = match among {
+        Some(among) => join(options, fenced, Arc::clone(&fence), among),
+        None => {
+            let place = Place::new(&options.effective(None)?.region_dir);
+            let opened = open_or_create(options, fenced, Arc::clone(&fence), Home::First(place.clone()));
+            if opened.is_err() {
+                place.remove();
+            }
+            opened
+        }
+    };
+    match &opened {
+        Ok(inner) => inner.sharing.iter().for_each(|sharing| sharing.has_opened(disk)),
+        Err(_) => fence.close(),
+    }
+    drop(turn); // H1
+    opened
 }
 
 /// Takes the lock and opens behind a fence (O3). An opening that fails gives the lock back, even if somebody still has
@@ -157,7 +227,7 @@ fn open_as_it_is(options: &Options, disk: &Arc<dyn Disk>) -> Result<AsItIs, Erro
         if !control.state().is_clean {
             return Err(Error::read_only(unclean));
         }
-        recover(options, disk, fence, false)
+        recover(options, disk, fence, false, Home::Alone)
     });
     match opened {
         Err(error @ (Error::ReadOnly { .. } | Error::Permission { .. })) => Ok(AsItIs::Needs(error)),

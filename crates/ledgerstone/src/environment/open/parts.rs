@@ -8,41 +8,49 @@ use ledgerstone_core::base::{Base, Sizes};
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, RESTORE, operations};
 use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
-use ledgerstone_page::Xid;
+use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Mutex, NumberSet, Region, RegionError, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
+use ledgerstone_txn::{Engine, EngineParts, EngineSettings, StructureLatches, TxnTable, VersionStore};
 
 use super::FILE;
-use super::put_off::locks_needed;
+use super::counts::{Counts, hand_on, handed_on};
+use super::share::{Among, Place};
 use crate::Error;
-use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, TO_FREE_ROOT, TO_FREE_TABLE};
+use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, News, TO_FREE_ROOT, TO_FREE_TABLE};
 use crate::choice::{Locking, Replacement};
 use crate::config::{Effective, Options};
 use crate::environment::locking;
-use crate::inner::{Bell, Checkpoints, Inner, Program, Rollbacks, Undecided, Workers};
+use crate::inner::{Bell, Checkpoints, Inner, Program, Rollbacks, Shares, Undecided, Workers};
 use crate::keeper::{Keepers, Owner, Positions, kept_log};
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
 const SPARE_LOG_BYTES: u64 = 32 << 20;
-
-/// The log's flusher and the page writer flush the log, and so each has a slot.
-const FLUSHING_THREADS: u32 = 2;
 
 /// Names in the region.
 pub(in crate::environment) const CHECKPOINT_LATCH: &str = "environment.checkpoint";
 pub(in crate::environment) const COMPACT_LATCH: &str = "environment.compact";
 pub(in crate::environment) const WORKERS_LATCHES: &str = "environment.workers";
 
+/// How an environment is opened.
+pub(super) enum Home {
+    /// By this process alone.
+    Alone,
+    /// By the first of those that share it.
+    First(Place),
+}
+
 /// The engine and what belongs to it, before anything is known of trees.
 pub(super) struct Parts {
     pub engine: Arc<Engine>,
     pub data: Arc<dyn DiskFile>,
+    among: Option<Among>,
 }
 
 impl Parts {
+    /// The parts of an environment that this process opens first.
     pub(super) fn build(
         options: &Options,
         effective: &Effective,
@@ -51,41 +59,66 @@ impl Parts {
         (found, too_large): (&Analysis, &NumberSet<Xid>),
         redo_threads: u32,
         next_incarnation: Option<u64>,
+        home: &Home,
     ) -> Result<Parts, Error> {
         let state = control.state();
-        // The losers of a crash need a slot each, however few there may be afterwards. The prepared, and those that are
-        // rolled back later, keep theirs and their locks, and leave the others what was asked for. The library's own
-        // transactions have theirs.
-        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
-        let kept_count = count(found.in_doubt.len() + too_large.len());
-        let users_count = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);
-        let slot_count = users_count.saturating_add(OWN_SLOT_COUNT);
-        let kept_locks = count(found.in_doubt.values().map(|kept| kept.record.locks.len()).sum());
-        let later_locks = count(locks_needed(&found.losers, too_large));
-        let lock_count_max = effective.lock_count_max.saturating_add(kept_locks).saturating_add(later_locks);
-        let lock_config = locking::config(effective, slot_count, lock_count_max);
-        // Each transaction may have one, and ranges that read committed one each.
-        let snapshot_count_max = slot_count.saturating_mul(2);
-        // Who rolls them back, and who reads pages ahead for that.
-        let later_threads = if too_large.is_empty() { 0 } else { 1 + ledgerstone_recovery::UNDO_READERS };
-        let own_threads = later_threads + redo_threads + FLUSHING_THREADS;
-        let thread_count_max = effective.thread_count_max.saturating_add(own_threads);
+        let counts = Counts::of(effective, found, too_large, redo_threads);
         let data = disk.open(DATA, FILE)?;
-        let parts_bytes = [
-            Cache::table_bytes(data.len()?, state.page_bytes, effective.page_count_max),
-            effective.cache_bytes,
-            effective.cache_bytes / 16,
-            effective.log_buffer_bytes,
-            lock_config.region_bytes() * (1 + u64::from(options.own_locking.is_some())),
-            u64::from(slot_count) * 1024,
-            u64::from(thread_count_max) * 256, // A few lines each, of several crates.
-            VersionStore::region_bytes(effective.version_store_bytes, snapshot_count_max),
-            8 << 20,
-        ];
-        let region = region_of(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
-        let slots = Arc::new(SlotTable::place(&region, thread_count_max)?);
-        // Makes the names in the environment's directory durable, too (O6).
-        let log = Log::open(LogConfig {
+        let bytes = counts.region_bytes(options, effective, data.len()?, state.page_bytes);
+        let among = match home {
+            Home::First(place) => Some(place.create(disk, state.environment, bytes)?),
+            Home::Alone => None,
+        };
+        let region = among.as_ref().map_or_else(|| region_of(bytes), |among| Ok(among.region.clone()))?;
+        if among.is_some() {
+            counts.hand_on(&region)?;
+            hand_on(&region, effective)?;
+        }
+        let begins = LogBegins {
+            end: found.end,
+            incarnation: found.incarnation,
+            incarnations: found.incarnations.clone(),
+            next_incarnation,
+        };
+        Parts::place(options, effective, (disk, fence), control, (region, among, data), counts, Some(begins))
+    }
+
+    /// The parts of an environment that others have open, and its settings.
+    pub(super) fn join(
+        options: &Options,
+        own: Effective,
+        (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
+        control: &Arc<ControlFile>,
+        among: Among,
+    ) -> Result<(Parts, Effective), Error> {
+        let region = among.region.clone();
+        let counts = Counts::handed_on(&region)?;
+        let effective = own.over_handed_on(&handed_on(&region)?)?;
+        let data = disk.open(DATA, FILE)?;
+        let parts =
+            Parts::place(options, &effective, (disk, fence), control, (region, Some(among), data), counts, None)?;
+        Ok((parts, effective))
+    }
+
+    fn place(
+        options: &Options,
+        effective: &Effective,
+        (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
+        control: &Arc<ControlFile>,
+        (region, among, data): (Region, Option<Among>, Arc<dyn DiskFile>),
+        counts: Counts,
+        begins: Option<LogBegins>,
+    ) -> Result<Parts, Error> {
+        let state = control.state();
+        let slot_count = counts.slot_count();
+        let lock_config = locking::config(effective, slot_count, counts.locks);
+        let snapshot_count_max = counts.snapshot_count();
+        let slots = match &among {
+            Some(among) => SlotTable::place_among(Arc::clone(&among.members), &region, counts.threads)?,
+            None => SlotTable::place(&region, counts.threads)?,
+        };
+        let slots = Arc::new(slots);
+        let log = LogConfig {
             slots: Some(Arc::clone(&slots)),
             segment_bytes: state.segment_bytes,
             buffer_bytes: effective.log_buffer_bytes,
@@ -93,14 +126,17 @@ impl Parts {
             group: group_commit(effective),
             async_delay_ns: effective.async_delay_ms.saturating_mul(1_000_000),
             spare_segments: (SPARE_LOG_BYTES / state.segment_bytes).clamp(2, 8),
-            end: found.end,
-            incarnation: found.incarnation,
-            incarnations: found.incarnations.clone(),
-            next_incarnation,
             is_read_only: options.read_only,
             control: Some(Arc::clone(control)),
             ..LogConfig::new(Arc::clone(disk), region.clone(), state.environment)
-        })?;
+        };
+        // To open it makes the names in the environment's directory durable, too (O6).
+        let log = match begins {
+            Some(LogBegins { end, incarnation, incarnations, next_incarnation }) => {
+                Log::open(LogConfig { end, incarnation, incarnations, next_incarnation, ..log })?
+            }
+            None => Log::join(log)?,
+        };
         // An environment that only reads writes no page, and makes no room for copies of one.
         let torn_pages = if options.read_only { TornPages::DeviceAtomic } else { TornPages::DoubleWrite };
         let cache = Cache::with_tuning(
@@ -121,7 +157,7 @@ impl Parts {
             Tuning { torn_pages, ..Tuning::default() },
         )?;
         let locks = locking::make(&region, &slots, effective.locking, lock_config, options.own_locking.as_ref())?;
-        let table = TxnTable::place(&region, users_count)?;
+        let table = TxnTable::place(&region, counts.users)?;
         let versions = VersionStore::place(&region, &log, &slots, effective.version_store_bytes, snapshot_count_max)?;
         let structure_latches = StructureLatches::place(&region)?;
         let engine = Engine::new(EngineParts {
@@ -141,7 +177,7 @@ impl Parts {
             },
             fence: Arc::clone(fence),
         });
-        Ok(Parts { engine, data })
+        Ok(Parts { engine, data, among })
     }
 
     #[allow(clippy::too_many_arguments)] // One caller each for create and recover; a struct would only rename them.
@@ -161,12 +197,13 @@ impl Parts {
         let region = self.engine.region.clone();
         let state = control.state();
         let owner = Owner { environment: state.environment, life: state.life };
+        let is_first = region.is_made_here();
         let (log, keepers) = (&self.engine.log, Keepers::default());
         let bytes_max = effective.feed_log_bytes_max;
         let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds)?;
         let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
-        // An environment that only reads gives nothing up.
-        let makers = if options.read_only { Vec::new() } else { options.keepers() };
+        // An environment that only reads gives nothing up. Of those that share one, the first has the keepers.
+        let makers = if options.read_only || !is_first { Vec::new() } else { options.keepers() };
         let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
         let mut workers = Vec::new();
         for make in makers {
@@ -174,11 +211,14 @@ impl Parts {
             keepers.add(log, Arc::clone(&keeper));
             workers.push(keeper);
         }
-        if !options.read_only && !self.engine.locks.isolates() && !state.is_unlocked {
+        if is_first && !options.read_only && !self.engine.locks.isolates() && !state.is_unlocked {
             control.change(|state| state.is_unlocked = true)?; // Before the first transaction of the program's.
         }
-        let known = Known::new(&self.engine.slots);
-        let checkpoints = Checkpoints { is_restored, ..Checkpoints::default() };
+        let news = News::place(&region, self.engine.slots.process())?;
+        let known = Known::new(&self.engine.slots, &news);
+        // Those that come later go on where the others are.
+        let last = AtomicU64::new(if is_first { 0 } else { state.checkpoint_lsn.0 });
+        let checkpoints = Checkpoints { is_restored, last, ..Checkpoints::default() };
         let (extensions, extractors) = (options.extensions.clone(), options.extractors.clone());
         let base = Base {
             disk,
@@ -196,10 +236,15 @@ impl Parts {
                 feed_log_bytes_max: effective.feed_log_bytes_max,
             },
         };
+        let worker_latches = match is_first {
+            true => workers.len().max(1) as u64,
+            false => region.placed_count(WORKERS_LATCHES).unwrap_or(1),
+        };
+        let sharing = self.among.map(|among| Shares::of(among, &region)).transpose()?;
         Ok(Inner {
             base: Arc::new(base),
             fence,
-            workers: Workers { latch: region.place(WORKERS_LATCHES, workers.len().max(1) as u64, 8)?, all: workers },
+            workers: Workers { latch: region.place(WORKERS_LATCHES, worker_latches, 8)?, all: workers },
             compact_latch: region.place(COMPACT_LATCH, 1, 8)?,
             bell: Arc::new(Bell::place(&region)?),
             space,
@@ -210,13 +255,22 @@ impl Parts {
             pending: Mutex::new(None),
             program: Program { layouts: options.extensions.layouts()?, extensions, extractors },
             durability: effective.durability,
-            drops: AtomicU64::new(0),
+            news,
+            sharing,
             effective,
             report,
             checkpoints,
             is_closed: AtomicBool::new(false),
         })
     }
+}
+
+/// Where the log goes on.
+struct LogBegins {
+    end: Lsn,
+    incarnation: u64,
+    incarnations: Vec<(Lsn, u64)>,
+    next_incarnation: Option<u64>,
 }
 
 fn region_of(bytes: u64) -> Result<Region, RegionError> {

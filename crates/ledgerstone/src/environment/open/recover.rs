@@ -13,7 +13,7 @@ use ledgerstone_region::{NumberSet, sync};
 use ledgerstone_space::Space;
 
 use super::check::{check_data, check_length, refuse_other_locks, refuse_unknown_structures};
-use super::parts::{Parts, trees};
+use super::parts::{Home, Parts, trees};
 use super::put_off::{put_off, too_large};
 use super::{FILE, Opening, allow_readers};
 use crate::Error;
@@ -31,14 +31,17 @@ pub(super) fn recover(
     disk: Arc<dyn Disk>,
     fence: Arc<Fence>,
     may_write: bool,
+    home: Home,
 ) -> Result<Inner, Error> {
     let control = if may_write { ControlFile::open(&*disk) } else { ControlFile::open_read_only(&*disk) };
     let control = Arc::new(control.map_err(|error| control_error(&disk, error))?);
-    recover_with(options, disk, fence, &control, may_write).map_err(|error| match (error, control.damaged_slot()) {
-        (Error::Corrupt { what }, Some(slot)) => {
-            Error::Corrupt { what: format!("{what}; slot {slot} of control is damaged too, and may have known better") }
+    recover_with(options, disk, fence, &control, may_write, home).map_err(|error| {
+        match (error, control.damaged_slot()) {
+            (Error::Corrupt { what }, Some(slot)) => Error::Corrupt {
+                what: format!("{what}; slot {slot} of control is damaged too, and may have known better"),
+            },
+            (error, _) => error,
         }
-        (error, _) => error,
     })
 }
 
@@ -48,6 +51,7 @@ fn recover_with(
     fence: Arc<Fence>,
     control: &Arc<ControlFile>,
     may_write: bool,
+    home: Home,
 ) -> Result<Inner, Error> {
     let state = control.state();
     check_control(&*disk, &state)?;
@@ -129,7 +133,9 @@ fn recover_with(
     };
     report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
 
-    let too_large = match options.has_background_threads {
+    // What is left for later is one process's (A1 in `share.rs`).
+    let may_leave = options.has_background_threads && matches!(home, Home::Alone);
+    let too_large = match may_leave {
         true => too_large(&analysis.losers, effective.restart_undo_bytes),
         false => NumberSet::new(),
     };
@@ -137,12 +143,13 @@ fn recover_with(
     let (last, due_bytes) = (state.checkpoint_lsn, effective.checkpoint_log_bytes);
     let is_long = move |tail: Lsn| tail.0.saturating_sub(last.0) / OWED_MAX >= due_bytes;
     let is_asked_whole = effective.restart_undo_bytes == u64::MAX;
-    let may_put_off = options.has_background_threads && may_write && !is_asked_whole && !gathered.is_empty();
+    let may_put_off = may_leave && may_write && !is_asked_whole && !gathered.is_empty();
     let is_sure = !state.is_unlocked && !disk.exists(RESTORE)? && analysis.truncations.is_empty();
     let puts_off = may_put_off && is_sure && gathered.is_whole() && !is_long(analysis.end);
     let redo_threads = if puts_off { effective.redo_worker_count } else { 0 };
     let found = (&*analysis, &too_large);
-    let parts = Parts::build(options, &effective, (&disk, &fence), control, found, redo_threads, next_incarnation)?;
+    let parts =
+        Parts::build(options, &effective, (&disk, &fence), control, found, redo_threads, next_incarnation, &home)?;
     let engine = Arc::clone(&parts.engine);
     let opening = Opening(Some(Arc::clone(&engine)));
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));

@@ -1,0 +1,122 @@
+//! How many of each there are in an environment's memory: counted by who opens it, and handed on to those who share it.
+
+use ledgerstone_buffer::Cache;
+use ledgerstone_page::Xid;
+use ledgerstone_recovery::Analysis;
+use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed};
+use ledgerstone_region::{NumberSet, Region, RegionError};
+use ledgerstone_txn::{OWN_SLOT_COUNT, VersionStore};
+
+use super::put_off::locks_needed;
+use crate::Error;
+use crate::config::{Effective, Options};
+use crate::environment::locking;
+
+/// The log's flusher and the page writer flush the log, and so each has a slot.
+const FLUSHING_THREADS: u32 = 2;
+
+/// Names in the region.
+const COUNTS: &str = "environment.counts";
+const SETTINGS: &str = "environment.settings";
+/// Settings take so many words at most, behind one for their length.
+const SETTINGS_WORDS: u64 = 1023;
+
+#[derive(Clone, Copy)]
+pub(super) struct Counts {
+    /// Transactions of users.
+    pub users: u32,
+    /// Threads.
+    pub threads: u32,
+    /// Locks.
+    pub locks: u32,
+}
+
+impl Counts {
+    pub fn of(effective: &Effective, found: &Analysis, too_large: &NumberSet<Xid>, redo_threads: u32) -> Counts {
+        // The losers of a crash need a slot each, however few there may be afterwards. The prepared, and those that are
+        // rolled back later, keep theirs and their locks, and leave the others what was asked for. The library's own
+        // transactions have theirs.
+        let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        let kept_count = count(found.in_doubt.len() + too_large.len());
+        let users = effective.transaction_count_max.max(count(found.losers.len())).saturating_add(kept_count);
+        let kept_locks = count(found.in_doubt.values().map(|kept| kept.record.locks.len()).sum());
+        let later_locks = count(locks_needed(&found.losers, too_large));
+        // Who rolls them back, and who reads pages ahead for that.
+        let later_threads = if too_large.is_empty() { 0 } else { 1 + ledgerstone_recovery::UNDO_READERS };
+        let own_threads = later_threads + redo_threads + FLUSHING_THREADS;
+        Counts {
+            users,
+            threads: effective.thread_count_max.saturating_add(own_threads),
+            locks: effective.lock_count_max.saturating_add(kept_locks).saturating_add(later_locks),
+        }
+    }
+
+    /// Slots of transactions.
+    pub fn slot_count(self) -> u32 {
+        self.users.saturating_add(OWN_SLOT_COUNT)
+    }
+
+    /// Each transaction may have one, and ranges that read committed one each.
+    pub fn snapshot_count(self) -> u32 {
+        self.slot_count().saturating_mul(2)
+    }
+
+    /// Bytes of the region, for a data file of so many.
+    pub fn region_bytes(self, options: &Options, effective: &Effective, data_bytes: u64, page_bytes: u32) -> u64 {
+        let lock_config = locking::config(effective, self.slot_count(), self.locks);
+        let parts_bytes = [
+            Cache::table_bytes(data_bytes, page_bytes, effective.page_count_max),
+            effective.cache_bytes,
+            effective.cache_bytes / 16,
+            effective.log_buffer_bytes,
+            lock_config.region_bytes() * (1 + u64::from(options.own_locking.is_some())),
+            u64::from(self.slot_count()) * 1024,
+            u64::from(self.threads) * 256, // A few lines each, of several crates.
+            VersionStore::region_bytes(effective.version_store_bytes, self.snapshot_count()),
+            8 << 20,
+        ];
+        parts_bytes.into_iter().fold(0, u64::saturating_add)
+    }
+
+    /// For those who come later.
+    pub fn hand_on(self, region: &Region) -> Result<(), RegionError> {
+        let words = region.place::<AtomicU64>(COUNTS, 3, 8)?;
+        let counts = [self.users, self.threads, self.locks];
+        words.iter().zip(counts).for_each(|(word, count)| word.store(count.into(), Relaxed)); // Nobody joins yet.
+        Ok(())
+    }
+
+    /// As the first has counted.
+    pub fn handed_on(region: &Region) -> Result<Counts, RegionError> {
+        let words = region.place::<AtomicU64>(COUNTS, 3, 8)?;
+        let count = |no: usize| u32::try_from(words[no].load(Relaxed)).unwrap_or(u32::MAX); // Whoever joins was let in.
+        Ok(Counts { users: count(0), threads: count(1), locks: count(2) })
+    }
+}
+
+/// Hands the settings on to those who come later.
+pub(super) fn hand_on(region: &Region, effective: &Effective) -> Result<(), Error> {
+    let text = effective.to_hand_on();
+    if text.len() as u64 > SETTINGS_WORDS * 8 {
+        let what = format!("it has {} characters, too many to share", effective.archive_dir.len());
+        return Err(Error::Setting { name: "archive_dir".into(), what });
+    }
+    let words = region.place::<AtomicU64>(SETTINGS, SETTINGS_WORDS + 1, 8)?;
+    words[0].store(text.len() as u64, Relaxed); // Nobody joins yet.
+    for (word, bytes) in words[1..].iter().zip(text.as_bytes().chunks(8)) {
+        let mut eight = [0; 8];
+        eight[..bytes.len()].copy_from_slice(bytes);
+        word.store(u64::from_le_bytes(eight), Relaxed);
+    }
+    Ok(())
+}
+
+/// The settings that the first has handed on, as text.
+pub(super) fn handed_on(region: &Region) -> Result<String, Error> {
+    let words = region.place::<AtomicU64>(SETTINGS, SETTINGS_WORDS + 1, 8)?;
+    let len = words[0].load(Relaxed).min(SETTINGS_WORDS * 8) as usize; // Whoever joins was let in.
+    let mut bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
+    bytes.truncate(len);
+    let refused = |_| Error::CannotShare { what: "the settings in the region are damaged".into() };
+    String::from_utf8(bytes).map_err(refused)
+}

@@ -1,0 +1,176 @@
+//! Processes that share an environment: how the first makes the region, and how the others find it.
+//!
+//! ```text
+//!  file in region_dir          what
+//!  ledgerstone-ID.region       what the processes share: cache, log buffer, locks, transactions
+//!  ledgerstone-ID.members      locked by each of them, a byte each (`members` in the crate `ledgerstone-region`)
+//! ```
+//! A1. The first process makes the region, names it in `lock`, recovers, and gives `lock` back (H1 to H3 in
+//!     `directory/sharing.rs` of `core`). Who comes meanwhile waits for it, and joins then.
+//! A2. Each region has an id of its own, which its files' names have, too. So none is taken for another.
+//! A3. Of the members of a region, those count that are alive and have the environment open. If there are none, nobody
+//!     shares it any more: whoever has `lock` removes the region's files, makes a new region, and recovers.
+//! A4. Who sees that others share the environment, and cannot open their region, does not open the environment at all.
+//!     It may be in a container of its own, or another user.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ledgerstone_core::directory::{is_shared, new_id, region_there, say_region};
+use ledgerstone_disk::Disk;
+use ledgerstone_log::EnvironmentId;
+use ledgerstone_page::Hex;
+use ledgerstone_region::atomic::{AtomicU32, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
+use ledgerstone_region::{Handle, MEMBERS_MAX, Members, Region, RegionError};
+
+use crate::Error;
+
+/// Names in the region.
+const IDENTITY: &str = "environment.identity";
+const OPEN: &str = "environment.open";
+const REGION: &str = ".region";
+const MEMBERS: &str = ".members";
+
+/// A member does not have the environment open, any more or yet.
+const CLOSED: u32 = 0;
+const IS_OPEN: u32 = 1;
+
+/// The files of a region that processes share.
+#[derive(Clone)]
+pub(crate) struct Place {
+    region: PathBuf,
+    id: [u8; 16],
+}
+
+/// A process among those that share a region.
+#[derive(Clone)]
+pub(crate) struct Among {
+    pub region: Region,
+    pub members: Arc<Members>,
+    /// By member: whether it has the environment open.
+    open: Handle<[AtomicU32]>,
+    place: Place,
+}
+
+impl Place {
+    /// For a new region (A2).
+    pub fn new(region_dir: &str) -> Place {
+        let id = new_id();
+        Place { region: Path::new(region_dir).join(format!("ledgerstone-{}{REGION}", Hex(&id))), id }
+    }
+
+    /// What `lock` names.
+    fn there(disk: &Arc<dyn Disk>) -> Result<Option<Place>, Error> {
+        let Some(path) = region_there(disk)? else { return Ok(None) };
+        let hex = path.strip_suffix(REGION).and_then(|path| path.rsplit_once("ledgerstone-")).map(|(_, hex)| hex);
+        let id = hex.and_then(|hex| u128::from_str_radix(hex, 16).ok()).map(u128::to_be_bytes);
+        Ok(id.map(|id| Place { region: path.into(), id }))
+    }
+
+    fn members(&self) -> PathBuf {
+        self.region.with_extension(&MEMBERS[1..])
+    }
+
+    /// Makes the region, and this process its first member (A1).
+    pub fn create(&self, disk: &Arc<dyn Disk>, environment: EnvironmentId, bytes: u64) -> Result<Among, Error> {
+        let made = self.try_create(disk, environment, bytes);
+        if made.is_err() {
+            self.remove();
+        }
+        made
+    }
+
+    fn try_create(&self, disk: &Arc<dyn Disk>, environment: EnvironmentId, bytes: u64) -> Result<Among, Error> {
+        let region = Region::create_at(&self.region, bytes).map_err(|error| self.refused(error))?;
+        let identity = region.place::<AtomicU64>(IDENTITY, 4, 64)?;
+        identity.iter().zip(words(&self.id, &environment)).for_each(|(word, part)| word.store(part, Relaxed)); // A1
+        let among = self.member_of(region)?;
+        // Before anything is written to the environment.
+        say_region(disk, Some(&self.region.to_string_lossy()))?;
+        Ok(among)
+    }
+
+    fn member_of(&self, region: Region) -> Result<Among, Error> {
+        let members = Arc::new(Members::join(&region, &self.members()).map_err(|error| self.refused(error))?);
+        let open = region.place::<AtomicU32>(OPEN, u64::from(MEMBERS_MAX), 64)?;
+        open[members.no() as usize].store(CLOSED, Relaxed); // Whoever had the number before.
+        Ok(Among { region, members, open, place: self.clone() })
+    }
+
+    /// Joins those that have the environment open. `None`: there are none (A3). The caller has `lock`.
+    fn join(&self, disk: &Arc<dyn Disk>, environment: EnvironmentId) -> Result<Option<Among>, Error> {
+        let joined = Region::join_at(&self.region).map_err(|error| self.refused(error)).and_then(|region| {
+            let identity = region.place::<AtomicU64>(IDENTITY, 4, 64)?;
+            let is_it =
+                identity.iter().zip(words(&self.id, &environment)).all(|(word, part)| word.load(Relaxed) == part);
+            if is_it { self.member_of(region).map(Some) } else { Ok(None) }
+        });
+        match joined {
+            Ok(Some(among)) if among.has_others() => Ok(Some(among)),
+            Ok(_) => Ok(None),
+            Err(_) if !is_shared(disk)? => Ok(None), // What a crash has left of it.
+            Err(error) => Err(error),                // A4
+        }
+    }
+
+    /// Removes the files. Whoever has the region mapped goes on with it.
+    pub fn remove(&self) {
+        for path in [&self.region, &self.members()] {
+            let _ = std::fs::remove_file(path); // It is not there, or lies there in vain.
+        }
+    }
+
+    fn refused(&self, error: RegionError) -> Error {
+        let region = self.region.display();
+        match error {
+            RegionError::NoMemory { .. } => Error::Memory(format!("{error}; or name another place in region_dir")),
+            error => Error::CannotShare { what: format!("{error} (the processes share {region})") },
+        }
+    }
+}
+
+fn words(id: &[u8; 16], environment: &EnvironmentId) -> [u64; 4] {
+    let both = [*id, *environment].concat();
+    std::array::from_fn(|no| u64::from_le_bytes(std::array::from_fn(|at| both[no * 8 + at])))
+}
+
+/// Those that have the environment open, joined. `None`: there are none, and what they have left is removed (A3). The
+/// caller has `lock`.
+pub(super) fn join(disk: &Arc<dyn Disk>, environment: EnvironmentId) -> Result<Option<Among>, Error> {
+    let Some(place) = Place::there(disk)? else {
+        // Somebody has written over `lock`, or has made it anew.
+        return if is_shared(disk)? { Err(Error::AlreadyOpen { path: disk.describe() }) } else { Ok(None) };
+    };
+    let among = place.join(disk, environment)?;
+    if among.is_none() {
+        place.remove();
+    }
+    Ok(among)
+}
+
+impl Among {
+    /// This process has the environment open from now on. It has `lock`.
+    pub(crate) fn has_opened(&self) {
+        self.open[self.members.no() as usize].store(IS_OPEN, Release); // Pairs with the load in `has_others`.
+    }
+
+    /// This process does not have it open any more. It has `lock`.
+    pub(crate) fn has_closed(&self) {
+        self.open[self.members.no() as usize].store(CLOSED, Release);
+    }
+
+    /// Whether another process that is alive has the environment open (A3).
+    pub(crate) fn has_others(&self) -> bool {
+        let is_open = |no: u32| self.open[no as usize].load(Acquire) == IS_OPEN;
+        self.members.iter().any(|no| no != self.members.no() && is_open(no) && !self.members.is_dead(no))
+    }
+
+    /// The region is given up, by the last one, which has `lock`.
+    ///
+    /// # Errors
+    /// A failure of the disk.
+    pub(crate) fn give_up(&self, disk: &Arc<dyn Disk>) -> Result<(), Error> {
+        self.place.remove();
+        say_region(disk, None)
+    }
+}

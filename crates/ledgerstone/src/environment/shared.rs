@@ -1,0 +1,69 @@
+//! What a process does behind the scenes when it shares an environment (P1, P2 in `inner/shares.rs`), and how it leaves.
+
+use std::sync::Arc;
+
+use ledgerstone_region::sync;
+
+use super::{background, open, start};
+use crate::Error;
+use crate::inner::{Inner, Shares};
+
+impl Inner {
+    /// Looks for the dead, and mends what they have left, until the environment is closed or fails (P2).
+    pub(super) fn look_for_the_dead(self: &Arc<Inner>, shares: &Shares) {
+        loop {
+            if self.engine.is_failed() {
+                // Another process may have failed it: those who wait here learn of it.
+                self.engine.fail(&self.engine.why_failed());
+                break;
+            }
+            // What fails here has failed the environment, or is tried again at the next look.
+            let _ = self.mend();
+            if shares.take_lead() {
+                let _ = self.lead(shares);
+            }
+            if !shares.await_look() {
+                break;
+            }
+        }
+        self.stop_leading(shares);
+    }
+
+    /// Starts the threads of the one that leads (P1).
+    ///
+    /// # Errors
+    /// All thread slots are taken.
+    pub(super) fn lead(self: &Arc<Inner>, shares: &Shares) -> Result<(), Error> {
+        self.bell.start_again();
+        self.engine.log.start_flusher()?;
+        self.engine.cache.start_writer();
+        open::allow_readers(&self.engine.cache, &self.effective);
+        shares.keep(start(self, "housekeeper", background::keep_house));
+        for (no, worker) in self.workers.all.iter().enumerate() {
+            if let Some(period) = worker.work_period() {
+                let period_ns = sync::nanoseconds(period);
+                shares.keep(start(self, "keeper", move |env| background::keep_log(env, no, period_ns)));
+            }
+        }
+        if let period_ms @ 1.. = self.effective.deadlock_period_ms {
+            let period_ns = period_ms.saturating_mul(1_000_000);
+            shares.keep(start(self, "detector", move |env| background::detect_deadlocks(env, period_ns)));
+        }
+        self.nudge_reclaim(); // What a death has left over.
+        Ok(())
+    }
+
+    /// Ends them, and lets another process lead.
+    pub(crate) fn stop_leading(&self, shares: &Shares) {
+        self.bell.stop();
+        for thread in shares.take_threads() {
+            let _ = thread.join(); // A panic has failed the environment.
+        }
+        self.engine.cache.stop_readers();
+        self.engine.cache.stop_writer();
+        self.engine.log.stop_flusher();
+        if shares.leads() {
+            shares.give_up_lead();
+        }
+    }
+}

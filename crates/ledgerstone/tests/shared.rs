@@ -1,0 +1,229 @@
+//! An environment that several processes share: what one does is true in the others at once, and whoever goes, hurts
+//! nobody.
+#![cfg(target_os = "linux")]
+
+use std::path::Path;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
+
+use ledgerstone::{Environment, Error, Isolation, Options, Sharing, TransactionOptions};
+use ledgerstone_region::{Random, sync};
+use ledgerstone_testkit::other::{Other, dir_in_memory, listen, role, within_patience};
+
+fn options(dir: &Path) -> Options {
+    let regions = dir.join("regions");
+    std::fs::create_dir_all(&regions).unwrap();
+    Environment::options()
+        .sharing(Sharing::Shared)
+        .region_dir(regions)
+        .cache_bytes(1 << 20)
+        .log_buffer_bytes(256 << 10)
+        .lock_count_max(4096)
+        .version_store_bytes(1 << 20)
+        .checkpoint_log_bytes(256 << 10)
+        .thread_count_max(64)
+        .lock_timeout(Duration::from_secs(10))
+}
+
+fn open(dir: &Path) -> Environment {
+    options(dir).open(dir.join("environment")).unwrap()
+}
+
+/// Files of regions.
+fn regions(dir: &Path) -> usize {
+    std::fs::read_dir(dir.join("regions")).unwrap().count()
+}
+
+#[test]
+fn what_one_does_is_true_in_the_others_at_once() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let (first, second) = (open(dir), open(dir));
+    let put = |env: &Environment, table: &str, value: &str| {
+        env.transact(|txn| txn.bytes_or_create(table)?.put(b"key", value.as_bytes())).unwrap();
+    };
+    let get = |env: &Environment, table: &str| {
+        env.transact(|txn| txn.bytes(table)?.get(b"key"))
+            .map(|value| value.map(|bytes| String::from_utf8(bytes).unwrap()))
+    };
+    let (is, is_gone) =
+        (Ok::<_, ()>(Some("of the first".to_string())), |got| matches!(got, Err(Error::NoSuchTable(_))));
+    put(&first, "a", "of the first");
+    assert_eq!(get(&second, "a").map_err(drop), is);
+    let handles = [first.table("a").unwrap(), second.table("a").unwrap()];
+    // Dropped there, and made anew: no handle of this one's goes on with the old tree.
+    first.transact(|txn| txn.drop_table("a")).unwrap();
+    assert!(is_gone(get(&second, "a")) && second.table_names().unwrap().is_empty());
+    for isolation in Isolation::ALL {
+        let got = second
+            .transact_with(TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() }, |txn| {
+                handles[1].get(txn, b"key")
+            });
+        assert!(matches!(got, Err(Error::NoSuchTable(_))), "{isolation}: {got:?}");
+    }
+    put(&second, "a", "of the second");
+    for (env, handle) in [&first, &second].iter().zip(&handles) {
+        let got = env.transact(|txn| handle.get(txn, b"key")).unwrap();
+        assert_eq!(got.as_deref(), Some(&b"of the second"[..]));
+    }
+    // Renamed, with the transaction of the other under way.
+    let under_way = first.begin().unwrap();
+    put(&second, "b", "another");
+    under_way.bytes("b").unwrap().put(b"key", b"changed").unwrap();
+    second.transact(|txn| txn.rename_table("a", "c")).unwrap();
+    under_way.bytes("b").unwrap().put(b"other key", b"changed").unwrap();
+    under_way.commit().unwrap();
+    assert!(is_gone(get(&first, "a")));
+    assert_eq!(get(&first, "c").unwrap().as_deref(), Some("of the second"));
+    assert_eq!(get(&second, "b").unwrap().as_deref(), Some("changed"));
+    first.checkpoint().unwrap();
+    second.checkpoint().unwrap();
+    first.close().unwrap();
+    put(&second, "b", "alone");
+    second.close().unwrap();
+    assert_eq!(regions(dir), 0, "the last one has removed them");
+    let again = open(dir);
+    assert!(again.recovery_report().was_clean);
+    assert_eq!(get(&again, "b").unwrap().as_deref(), Some("alone"));
+    assert!(again.verify().unwrap().problems.is_empty());
+}
+
+#[test]
+fn who_wants_it_alone_is_refused_while_it_is_shared_and_the_other_way_round() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let place = dir.join("environment");
+    let alone = || Environment::options().cache_bytes(1 << 20);
+    let shared = open(dir);
+    assert!(matches!(alone().open(&place), Err(Error::AlreadyOpen { .. })));
+    assert!(matches!(alone().read_only(true).open(&place), Err(Error::AlreadyOpen { .. })));
+    let found = alone().sharing(Sharing::AsFound).open(&place).unwrap();
+    assert_eq!(found.effective().cache_bytes, 1 << 20);
+    assert_eq!(found.effective().log_buffer_bytes, 256 << 10, "as those that share it have it");
+    shared.close().unwrap();
+    assert!(matches!(alone().open(&place), Err(Error::AlreadyOpen { .. })));
+    found.close().unwrap();
+    let private = alone().sharing(Sharing::AsFound).open(&place).unwrap();
+    assert!(matches!(options(dir).open(&place), Err(Error::AlreadyOpen { .. })));
+    private.close().unwrap();
+    let reads = alone().read_only(true).open(&place).unwrap();
+    assert!(matches!(options(dir).open(&place), Err(Error::AlreadyOpen { .. })));
+    drop(reads);
+    open(dir).close().unwrap();
+}
+
+const ACCOUNTS: u64 = 100;
+const BALANCE: u64 = 1000;
+
+fn number(value: &[u8]) -> u64 {
+    u64::from_be_bytes(value.try_into().expect("eight bytes"))
+}
+
+fn transfer(env: &Environment, random: &mut Random) -> Result<(), Error> {
+    let (from, to, amount) = (random.below(ACCOUNTS), random.below(ACCOUNTS), random.below(10) + 1);
+    env.transact(|txn| {
+        let accounts = txn.bytes("accounts")?;
+        for (no, by) in [(from, amount.wrapping_neg()), (to, amount)] {
+            let key = no.to_be_bytes();
+            let balance = accounts.get_for_update(&key)?.map_or(0, |value| number(&value));
+            accounts.put(&key, &balance.wrapping_add(by).to_be_bytes())?;
+        }
+        let count = txn.bytes_or_create("counts")?;
+        let mine = std::process::id().to_be_bytes();
+        let so_far = count.get_for_update(&mine)?.map_or(0, |value| number(&value));
+        count.put(&mine, &(so_far + 1).to_be_bytes())
+    })
+}
+
+/// Not a test, unless another one has started this process.
+#[test]
+fn the_other_process() {
+    let Some((role, dir)) = role() else { return };
+    let env = open(&dir);
+    println!("has it open");
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(u64::from(std::process::id()));
+            let mut count = 0_u64;
+            while !ends.load(SeqCst) {
+                match role.as_str() {
+                    "moves" => transfer(&env, &mut random).unwrap(),
+                    _ => {
+                        let name = format!("table {}", random.below(4));
+                        let _ = env.transact(|txn| txn.bytes_or_create(&name)?.put(b"key", &count.to_be_bytes()));
+                        let _ = env.transact(|txn| txn.drop_table(&name));
+                    }
+                }
+                count += 1;
+                println!("done {count}");
+            }
+        });
+        listen();
+        ends.store(true, SeqCst);
+    });
+    env.close().unwrap();
+}
+
+#[test]
+fn processes_are_killed_while_they_share_it_and_the_others_go_on() {
+    let rounds = std::env::var("ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(20);
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let mut env = open(dir);
+    let fill = |txn: &ledgerstone::Transaction| {
+        let accounts = txn.bytes_or_create("accounts")?;
+        (0..ACCOUNTS).try_for_each(|no| accounts.put(&no.to_be_bytes(), &BALANCE.to_be_bytes()))
+    };
+    env.transact(fill).unwrap();
+    let start = |role: &str| {
+        let mut other = Other::start(role, dir);
+        other.hear("has it open");
+        other
+    };
+    let counts = |env: &Environment| -> u64 {
+        let count = |txn: &ledgerstone::Transaction| {
+            let Ok(table) = txn.bytes("counts") else { return Ok(0) };
+            let all: Result<Vec<_>, _> = table.range(..)?.collect();
+            Ok(all?.iter().map(|(_, count)| number(count)).sum())
+        };
+        env.transact_with(
+            TransactionOptions { isolation: Some(Isolation::Snapshot), ..TransactionOptions::default() },
+            count,
+        )
+        .unwrap()
+    };
+    let mut others = vec![start("moves"), start("moves"), start("drops")];
+    let mut random = Random::new(7);
+    for round in 0..rounds {
+        let before = counts(&env);
+        within_patience(|| counts(&env) > before + 5);
+        sync::sleep_ns(random.below(20_000_000));
+        let victim = random.below(others.len() as u64) as usize;
+        let role = if victim == 2 { "drops" } else { "moves" };
+        if round % 5 == 4 {
+            // All go on without the one that has led them so far.
+            env.close().unwrap();
+            env = open(dir);
+        }
+        others[victim].kill();
+        let before = counts(&env);
+        within_patience(|| counts(&env) > before + 5);
+        others[victim] = start(role);
+        assert!(!env.is_failed(), "round {round}");
+    }
+    others.drain(..).for_each(Other::end);
+    let sum: u64 = env
+        .transact(|txn| {
+            txn.bytes("accounts")?.range(..)?.map(|record| Ok(number(&record?.1))).sum::<Result<u64, Error>>()
+        })
+        .unwrap();
+    assert_eq!(sum, ACCOUNTS * BALANCE);
+    let report = env.verify().unwrap();
+    assert!(report.problems.is_empty(), "{:?}", report.problems);
+    env.close().unwrap();
+    assert_eq!(regions(dir), 0);
+    let again = open(dir);
+    assert!(again.recovery_report().was_clean);
+}
