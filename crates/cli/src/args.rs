@@ -59,6 +59,8 @@ pub enum Command {
     Export(crate::export::ExportArgs),
     /// Show sizes, settings and counters, and what this opening had to recover.
     Stat(crate::inspect::StatArgs),
+    /// Show the processes that have the environment open.
+    Processes(DirArgs),
     /// Check every page, every tree and every index.
     Verify(DirArgs),
     /// Shorten the data file to what its records need.

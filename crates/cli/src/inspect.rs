@@ -93,7 +93,7 @@ pub(crate) fn init(args: &InitArgs, output: &Output) -> anyhow::Result<Outcome> 
 
 /// Names that a creation leaves behind when it is cut short, by a full file system or by a kill. The library knows
 /// whether the files of these names are such remains, removes those, and refuses all others.
-const OF_ENVIRONMENT: [&str; 6] = ["control.new", "data", "double_write", "lock", "log", "restore.new"];
+const OF_ENVIRONMENT: [&str; 7] = ["control.new", "data", "double_write", "lock", "log", "restore.new", "sharing"];
 
 /// What is in a directory where an environment is to be made, but for settings made beforehand, what `mkfs` puts there,
 /// and what the library judges.

@@ -40,6 +40,7 @@ mod outcome;
 mod output;
 mod prepared;
 mod probe;
+mod processes;
 mod progress;
 mod recover;
 pub mod rows;
@@ -160,6 +161,7 @@ pub(crate) fn run(args: &Args, output: &Output) -> anyhow::Result<outcome::Outco
         Command::Import(args) => import::run(args, output),
         Command::Export(args) => export::run(args, output),
         Command::Stat(args) => inspect::stat(args, output),
+        Command::Processes(args) => processes::run(args, output),
         Command::Verify(args) => inspect::verify(args, output),
         Command::Compact(args) => inspect::compact(args, output),
         Command::Checkpoint(args) => inspect::checkpoint(args, output),

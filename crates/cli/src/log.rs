@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, anyhow};
 use ledgerstone::{
-    Environment, Error, LogDirectory, LogFilter, LogReader, LogRecord, Lsn, PageId, RecordKind, Xid, quoted,
+    Environment, Error, LogDirectory, LogFilter, LogReader, LogRecord, Lsn, PageId, RecordKind, Sharing, Xid, quoted,
 };
 use serde_json::{Map, Value, json};
 
@@ -130,7 +130,7 @@ fn kind_of(name: &str) -> anyhow::Result<RecordKind> {
 
 /// Where the table begins. Only the catalog knows, so the environment is opened for a moment.
 fn root_of(args: &LogArgs, table: &str, output: &Output) -> anyhow::Result<PageId> {
-    let opened = open_with(Environment::options().create(false), &args.dir, output);
+    let opened = open_with(Environment::options().create(false).sharing(Sharing::AsFound), &args.dir, output);
     let env = opened.context("the root page of the table cannot be looked up; --root PAGE needs no look")?;
     let root = env.transact(|txn| Ok(txn.bytes(table)?.root_page()))?;
     env.close()?;

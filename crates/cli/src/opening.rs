@@ -16,7 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
-use ledgerstone::{Environment, Error, Options, RecoveryPhase, RecoveryProgress, RollbackProgress, Transaction};
+use ledgerstone::{
+    Environment, Error, Options, RecoveryPhase, RecoveryProgress, RollbackProgress, Sharing, Transaction,
+};
 use ledgerstone_bench as bench;
 
 use crate::interrupt::{self, Interrupted};
@@ -160,9 +162,11 @@ pub(crate) fn open(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
 }
 
 /// Opens an environment to read it: as it is if it was closed in order, so that nothing is written and others may read
-/// beside.
+/// beside; or with those that share it.
 pub(crate) fn open_to_read(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
-    open_with(options(at).read_only(true), &at.dir, output)
+    // Those that share it go on meanwhile: this one is one more of them.
+    let is_shared = Environment::is_shared(&at.dir).is_ok_and(|is_shared| is_shared);
+    open_with(options(at).read_only(!is_shared), &at.dir, output)
 }
 
 /// The same, after all that a restart has to do: nothing is left to be done behind the opening.
@@ -171,7 +175,7 @@ pub(crate) fn open_recovered(at: &DirArgs, output: &Output) -> anyhow::Result<Op
 }
 
 fn options(at: &DirArgs) -> Options {
-    let options = Environment::options().create(false);
+    let options = Environment::options().create(false).sharing(Sharing::AsFound);
     at.cache.into_iter().fold(options, Options::cache_bytes)
 }
 

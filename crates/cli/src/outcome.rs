@@ -70,6 +70,7 @@ pub(crate) fn error_kind(error: &Error) -> &'static str {
         Error::Failed { .. } => "failed",
         Error::Corrupt { .. } => "corrupt",
         Error::AlreadyOpen { .. } => "already-open",
+        Error::CannotShare { .. } => "cannot-share",
         Error::NotAnEnvironment { .. } => "not-an-environment",
         Error::Disk(_) => "io",
         _ => "refused",

@@ -122,8 +122,8 @@ use ledgerstone_core::{error, flow, keeper};
 pub use choice::{Locking, LogValues, Replacement, Sharing};
 pub use config::{Config, Effective, Options, RecoveryPhase, RecoveryProgress};
 pub use environment::{
-    CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat, Problem, Skipped,
-    SnapshotStat, Stat, VerifyProgress, VerifyReport,
+    CompactPhase, CompactProgress, CompactReport, Environment, IndexStat, LockWait, LogPinStat, Problem, ProcessStat,
+    Skipped, SnapshotStat, Stat, VerifyProgress, VerifyReport,
 };
 pub use inner::{InDoubt, RollbackProgress, RollingBack};
 pub use ledgerstone_core::catalog::{IndexDef, IndexKeys};

@@ -295,6 +295,13 @@ impl TxnTable {
         self.used().map(|s| Xid(s.xid.load(Acquire))).filter(|&xid| xid != Xid::NONE)
     }
 
+    /// The owners of the transactions that run now or wait for a decision: a thread of each one's process.
+    pub fn owners(&self) -> impl Iterator<Item = SlotNo> + '_ {
+        let word = |slot: &TxnSlot| slot.state.load(Acquire); // Something to print.
+        let is_active = |word: &u32| !matches!(state::of(*word), state::FREE | state::LOWERING);
+        self.used().map(word).filter(is_active).filter_map(state::owner)
+    }
+
     /// How many transactions run now. Sequentially consistent, for a close, which ends the beginning of transactions
     /// (E1 in `begins.rs`).
     #[must_use]

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ledgerstone::{Environment, Error, InDoubt, LockWait, Options, TransactionOptions, Xid};
+use ledgerstone::{Environment, Error, InDoubt, LockWait, Options, Sharing, TransactionOptions, Xid};
 use serde_json::json;
 
 use super::answer::{Answer, Mode};
@@ -532,7 +532,7 @@ impl Session {
 }
 
 fn options(cache: Option<u64>) -> Options {
-    cache.into_iter().fold(Environment::options().create(false), Options::cache_bytes)
+    cache.into_iter().fold(Environment::options().create(false).sharing(Sharing::AsFound), Options::cache_bytes)
 }
 
 /// What a running worker waits for. `xid` is `None` for a command of the whole environment, whose transactions are its

@@ -11,6 +11,7 @@ mod locking;
 #[cfg(feature = "media")]
 mod media;
 pub(crate) mod open;
+mod processes;
 pub(crate) mod rebuild;
 mod repair;
 mod rolling_back;
@@ -31,6 +32,7 @@ use ledgerstone_region::{PerSlot, Share, SlotNo, sync};
 
 pub use compact::{CompactPhase, CompactProgress, CompactReport};
 pub use lock_wait::LockWait;
+pub use processes::ProcessStat;
 pub use stat::{IndexStat, LogPinStat, SnapshotStat, Stat};
 pub use verify::{Problem, Skipped, VerifyProgress, VerifyReport};
 

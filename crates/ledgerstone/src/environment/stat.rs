@@ -9,7 +9,7 @@ use ledgerstone_txn::{Horizon, SnapshotPin};
 use crate::catalog::{Definition, Entry};
 use crate::config::Effective;
 use crate::keeper::KeeperTrouble;
-use crate::{Environment, Error, Isolation, Transaction, TransactionOptions};
+use crate::{Environment, Error, Isolation, ProcessStat, Transaction, TransactionOptions};
 
 /// A snapshot of counters and sizes. Counters count since the environment was opened.
 #[derive(Debug, Clone)]
@@ -22,6 +22,8 @@ pub struct Stat {
     pub indexes: Vec<IndexStat>,
     /// Settings in force.
     pub settings: Effective,
+    /// The processes that have the environment open.
+    pub processes: Vec<ProcessStat>,
     /// Pages that the data file holds, used or not.
     pub page_count: u64,
     /// Pages in use.
@@ -181,6 +183,7 @@ impl Environment {
             tables,
             indexes,
             settings: env.effective.clone(),
+            processes: self.processes(),
             page_count: env.space.page_count(),
             allocated_page_count: env.space.allocated_count()?,
             frame_count: u64::from(cache.frame_count),

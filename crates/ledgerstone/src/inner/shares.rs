@@ -66,6 +66,11 @@ impl Shares {
         is_free && self.leader.compare_exchange(leader, self.me(), AcqRel, Acquire).is_ok()
     }
 
+    /// The number of the one that leads, alive or not.
+    pub(crate) fn leader(&self) -> Option<u32> {
+        self.leader.load(Acquire).checked_sub(1)
+    }
+
     pub(crate) fn leads(&self) -> bool {
         self.leader.load(Acquire) == self.me()
     }
