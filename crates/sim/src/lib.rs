@@ -11,6 +11,8 @@
 //!
 //! - [`soak`]: does anything grow, slow down or stand still when everything happens at once for a long time?
 //!
+//! - [`kills`]: do processes that share an environment go on when others are killed or stopped, at any moment?
+//!
 //! Everything in a round comes from one seed: what clients do, who runs when, where the power fails, what survives. So
 //! a failure is a number, and running that number again is the whole of debugging.
 //!
@@ -28,6 +30,7 @@ pub mod crash;
 pub mod damage;
 pub mod faults;
 pub mod histories;
+pub mod kills;
 pub mod log_end;
 pub mod media;
 pub mod planted;

@@ -16,6 +16,7 @@ use ledgerstone_sim::faults::plan::FaultPlan;
 use ledgerstone_sim::faults::round as faults;
 use ledgerstone_sim::histories::check::check;
 use ledgerstone_sim::histories::workload::{self, Size};
+use ledgerstone_sim::kills;
 use ledgerstone_sim::log_end;
 use ledgerstone_sim::planted::{self, Bug};
 use ledgerstone_sim::soak;
@@ -46,6 +47,11 @@ enum Command {
     Histories(HistoryArgs),
     /// Everything at once in real files for a long time: does anything grow, slow down or stand still?
     Soak(SoakArgs),
+    /// Real processes share one environment and are killed and stopped at random moments: do the others go on?
+    Kills(kills::KillsArgs),
+    /// One of these processes.
+    #[command(hide = true)]
+    KillsChild(kills::ChildArgs),
     /// Switches on each planted bug in turn and fails if no harness finds it.
     Planted(PlantedArgs),
     /// A share of the work, for a parent process.
@@ -226,6 +232,8 @@ fn main() -> ExitCode {
         }
         Command::Histories(args) => histories(args),
         Command::Soak(args) => run_soak(&args),
+        Command::Kills(args) => run_kills(&args),
+        Command::KillsChild(args) => kills::work(&args).map(|()| true).map_err(anyhow::Error::from),
         Command::Planted(args) => find_planted(&args),
         Command::Worker(args) => worker(&args),
     };
@@ -565,6 +573,24 @@ fn run_soak(args: &SoakArgs) -> anyhow::Result<bool> {
         args.seconds,
         start.elapsed().as_secs_f64(),
         args.seed,
+        report.problems.len()
+    );
+    Ok(report.problems.is_empty())
+}
+
+fn run_kills(args: &kills::KillsArgs) -> anyhow::Result<bool> {
+    let start = Instant::now();
+    let report = kills::run(args)?;
+    println!("{}", report.counters);
+    report.failures.iter().take(40).for_each(|why| println!("  failed: {why}"));
+    report.problems.iter().take(40).for_each(|problem| println!("  {problem}"));
+    println!(
+        "kills: {} in {:.0} s from seed {}, longest wait for a commit {:.2} s, environment failed {} times, {} failed",
+        report.counters.get("kills in all"),
+        start.elapsed().as_secs_f64(),
+        args.seed,
+        report.longest.as_secs_f64(),
+        report.counters.get("failures of the environment"),
         report.problems.len()
     );
     Ok(report.problems.is_empty())

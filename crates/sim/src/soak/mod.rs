@@ -14,8 +14,8 @@
 //! Q3. No call takes longer than [`CALL_S_MAX`].
 //! Q4. In the end the environment is sound, the bank has its money, and a restore from backup and archive has the same.
 
-mod users;
-mod watch;
+pub(crate) mod users;
+pub(crate) mod watch;
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -44,11 +44,11 @@ pub struct Report {
 }
 
 /// What the users share.
-struct Stage {
-    env: Environment,
-    dir: std::path::PathBuf,
-    watch: Watch,
-    is_over: AtomicBool,
+pub(crate) struct Stage {
+    pub env: Environment,
+    pub dir: std::path::PathBuf,
+    pub watch: Watch,
+    pub is_over: AtomicBool,
 }
 
 /// Small limits, so that every one of them is reached.
@@ -133,7 +133,7 @@ fn afterwards(stage: Stage, problems: &mut Vec<String>) -> Result<(), Error> {
     env.close()
 }
 
-fn check(env: &Environment, when: &str, problems: &mut Vec<String>) -> Result<(), Error> {
+pub(crate) fn check(env: &Environment, when: &str, problems: &mut Vec<String>) -> Result<(), Error> {
     let report = env.verify()?;
     problems.extend(report.problems.iter().take(5).map(|problem| format!("{when}: {problem:?}")));
     let total = env.transact(|txn| {

@@ -15,9 +15,9 @@ use super::{Stage, until};
 use crate::counters::Counters;
 use ledgerstone_region::Random;
 
-pub(super) const BANK: &str = "bank";
-pub(super) const ACCOUNT_COUNT: u64 = 200;
-pub(super) const MONEY: u64 = 1_000;
+pub(crate) const BANK: &str = "bank";
+pub(crate) const ACCOUNT_COUNT: u64 = 200;
+pub(crate) const MONEY: u64 = 1_000;
 const RECORDS: &str = "records";
 const RECORD_COUNT: u64 = 1_500;
 const INDEX: &str = "by class";
@@ -32,10 +32,10 @@ const BLOCK_BYTES: usize = 8 << 10;
 const BLOCK_COUNT_MAX: u64 = 128;
 
 /// One thing that a user does.
-pub(super) type Act = fn(&mut User) -> Result<(), Error>;
+pub(crate) type Act = fn(&mut User) -> Result<(), Error>;
 
 /// Each is a thread.
-pub(super) const KINDS: [(&str, Act); 12] = [
+pub(crate) const KINDS: [(&str, Act); 12] = [
     ("transfers 1", User::transfer),
     ("transfers 2", User::transfer),
     ("records 1", User::change_records),
@@ -51,21 +51,21 @@ pub(super) const KINDS: [(&str, Act); 12] = [
 ];
 
 /// A thread's state.
-pub(super) struct User {
-    stage: Arc<Stage>,
+pub(crate) struct User {
+    pub stage: Arc<Stage>,
     no: usize,
     name: &'static str,
-    random: Random,
-    counters: Counters,
+    pub random: Random,
+    pub counters: Counters,
     feed: Option<ChangeFeed>,
 }
 
-pub(super) fn key(n: u64) -> [u8; 8] {
+pub(crate) fn key(n: u64) -> [u8; 8] {
     n.to_be_bytes()
 }
 
 /// The number that a value begins with.
-pub(super) fn number(value: &[u8]) -> u64 {
+pub(crate) fn number(value: &[u8]) -> u64 {
     value.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
@@ -84,7 +84,7 @@ fn is_value_of(n: u64, value: &[u8]) -> bool {
     value.len() >= 16 && number(value) == n && value == value_of(n, number(&value[8..]), value.len())
 }
 
-pub(super) fn set_up(env: &Environment) -> Result<(), Error> {
+pub(crate) fn set_up(env: &Environment) -> Result<(), Error> {
     env.transact(|txn| {
         let bank = txn.bytes_or_create(BANK)?;
         for account in 0..ACCOUNT_COUNT {
@@ -104,12 +104,12 @@ fn is_expected(error: &Error) -> bool {
 }
 
 impl User {
-    pub(super) fn new(stage: Arc<Stage>, no: usize, name: &'static str, random: Random) -> User {
+    pub(crate) fn new(stage: Arc<Stage>, no: usize, name: &'static str, random: Random) -> User {
         User { stage, no, name, random, counters: Counters::default(), feed: None }
     }
 
     /// Acts again and again until the time is over; gives what was counted.
-    pub(super) fn go_on(&mut self, act: Act) -> Counters {
+    pub(crate) fn go_on(&mut self, act: Act) -> Counters {
         while until(&self.stage) == ControlFlow::Continue(()) {
             self.stage.watch.call_begins(self.no);
             let done = act(self);
@@ -128,16 +128,16 @@ impl User {
         std::mem::take(&mut self.counters)
     }
 
-    fn problem(&self, what: &str) {
+    pub(crate) fn problem(&self, what: &str) {
         self.stage.watch.problem(format!("{}: {what}", self.name));
     }
 
-    fn pause(&mut self, ms_max: u64) {
+    pub(crate) fn pause(&mut self, ms_max: u64) {
         std::thread::sleep(Duration::from_millis(self.random.below(ms_max)));
     }
 
     /// Any level and durability.
-    fn options(&mut self) -> TransactionOptions {
+    pub(crate) fn options(&mut self) -> TransactionOptions {
         let durabilities = [Durability::Sync, Durability::Pipelined, Durability::Async, Durability::Volatile];
         TransactionOptions {
             isolation: Some(self.random.pick(&Isolation::ALL)),
@@ -147,7 +147,7 @@ impl User {
     }
 
     /// Money goes from one account to another.
-    fn transfer(&mut self) -> Result<(), Error> {
+    pub(crate) fn transfer(&mut self) -> Result<(), Error> {
         let (from, to) = (self.random.below(ACCOUNT_COUNT), self.random.below(ACCOUNT_COUNT));
         let (options, gives_up) = (self.options(), self.random.percent(5));
         if self.random.percent(6) {
@@ -166,7 +166,7 @@ impl User {
     }
 
     /// Records of every size come, change and go.
-    fn change_records(&mut self) -> Result<(), Error> {
+    pub(crate) fn change_records(&mut self) -> Result<(), Error> {
         let options = self.options();
         let mut random = self.random.fork();
         let stage = Arc::clone(&self.stage);
@@ -213,7 +213,7 @@ impl User {
     }
 
     /// At a snapshot the bank has its money, and the index has the records.
-    fn audit(&mut self) -> Result<(), Error> {
+    pub(crate) fn audit(&mut self) -> Result<(), Error> {
         let snapshot = self.stage.env.snapshot()?;
         self.count_money(&snapshot)?;
         let records = snapshot.bytes(RECORDS)?;
@@ -253,7 +253,7 @@ impl User {
     }
 
     /// A snapshot is kept for a while, and sees the same in the end.
-    fn hold_snapshot(&mut self) -> Result<(), Error> {
+    pub(crate) fn hold_snapshot(&mut self) -> Result<(), Error> {
         let snapshot = self.stage.env.snapshot()?;
         let sum = |table: &BytesTable| {
             let (mut count, mut sum) = (0u64, 0u64);
@@ -276,7 +276,7 @@ impl User {
     }
 
     /// Tables come and go, and change their names; the index is made anew.
-    fn change_tables(&mut self) -> Result<(), Error> {
+    pub(crate) fn change_tables(&mut self) -> Result<(), Error> {
         let mut random = self.random.fork();
         let name = |random: &mut Random| format!("t{}", random.below(8));
         self.counters.add("table_changes", 1);
@@ -327,7 +327,7 @@ impl User {
     }
 
     /// A large value is written anew, in parts, cut off, or read at a snapshot.
-    fn change_film(&mut self) -> Result<(), Error> {
+    pub(crate) fn change_film(&mut self) -> Result<(), Error> {
         let film = key(self.random.below(FILM_COUNT));
         let mut random = self.random.fork();
         let stage = Arc::clone(&self.stage);
@@ -379,7 +379,7 @@ impl User {
     }
 
     /// Backups, full and not; older ones go, and what only they need of the archive.
-    fn back_up(&mut self) -> Result<(), Error> {
+    pub(crate) fn back_up(&mut self) -> Result<(), Error> {
         let dir = self.stage.dir.join("backup");
         let archive_dir = self.stage.dir.join("archive");
         let mut files = match Backup::open(&dir) {

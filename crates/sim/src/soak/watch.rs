@@ -125,13 +125,13 @@ impl Part {
 }
 
 /// Takes the time of something, and the processor's time of this thread for it.
-pub(super) struct Timing {
+pub(crate) struct Timing {
     began: Instant,
     worked: Duration,
 }
 
 impl Timing {
-    pub(super) fn begin() -> Timing {
+    pub(crate) fn begin() -> Timing {
         Timing { began: Instant::now(), worked: Timing::of_thread() }
     }
 
@@ -145,7 +145,7 @@ impl Timing {
     }
 }
 
-pub(super) struct Watch {
+pub(crate) struct Watch {
     env_dir: PathBuf,
     began: Instant,
     whole: Duration,
@@ -166,7 +166,7 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Makes a file in `dir` for its own use.
-    pub(super) fn new(dir: &Path, whole: Duration, user_count: usize) -> io::Result<Watch> {
+    pub(crate) fn new(dir: &Path, whole: Duration, user_count: usize) -> io::Result<Watch> {
         Ok(Watch {
             env_dir: dir.join("env"),
             began: Instant::now(),
@@ -188,18 +188,18 @@ impl Watch {
     }
 
     /// A user's call begins.
-    pub(super) fn call_begins(&self, user: usize) {
+    pub(crate) fn call_begins(&self, user: usize) {
         self.calls[user].store(self.began.elapsed().as_millis() as u64 + 1, Relaxed);
     }
 
     /// It has ended; gives what it took.
-    pub(super) fn call_ends(&self, user: usize) -> Duration {
+    pub(crate) fn call_ends(&self, user: usize) -> Duration {
         let began = self.calls[user].swap(0, Relaxed);
         self.began.elapsed().saturating_sub(Duration::from_millis(began.saturating_sub(1)))
     }
 
     /// A short transaction has ended, for which this was begun.
-    pub(super) fn note_short(&self, timing: Timing) {
+    pub(crate) fn note_short(&self, timing: Timing) {
         let (took, worked) = timing.end();
         let part = &self.parts[self.part()];
         part.short.note(took);
@@ -207,7 +207,7 @@ impl Watch {
     }
 
     /// Does a yard of work, for comparison with short transactions of the same thread.
-    pub(super) fn measure_a_yard(&self) {
+    pub(crate) fn measure_a_yard(&self) {
         const BYTES: usize = 64 << 10;
         let bytes = std::hint::black_box(vec![7u8; BYTES]);
         let timing = Timing::begin();
@@ -222,12 +222,17 @@ impl Watch {
         part.yard_work.note(worked);
     }
 
-    pub(super) fn problem(&self, what: String) {
+    pub(crate) fn problem(&self, what: String) {
         self.problems.lock().push(what);
     }
 
+    /// What has been wrong since this was asked last.
+    pub(crate) fn take_problems(&self) -> Vec<String> {
+        std::mem::take(&mut *self.problems.lock())
+    }
+
     /// Measures once.
-    pub(super) fn look(&self, env: &Environment) {
+    pub(crate) fn look(&self, env: &Environment) {
         let now_ms = self.began.elapsed().as_millis() as u64;
         for (user, call) in self.calls.iter().enumerate() {
             let began = call.load(Relaxed);
@@ -295,7 +300,7 @@ impl Watch {
     }
 
     /// Says what was out of bounds.
-    pub(super) fn judge(&self, counters: &mut Counters, problems: &mut Vec<String>) {
+    pub(crate) fn judge(&self, counters: &mut Counters, problems: &mut Vec<String>) {
         for ((name, bound), most) in BOUNDS.into_iter().zip(*self.most.lock()) {
             counters.add(name, most);
             if most > bound {
