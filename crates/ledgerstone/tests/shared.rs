@@ -155,6 +155,22 @@ fn check_acknowledged(dir: &Path, env: &Environment) {
     }
 }
 
+/// Its last record is that of the opening, which the others cannot read as they read theirs.
+#[test]
+fn the_first_one_dies_before_it_has_done_anything() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    open(dir).close().unwrap(); // So that there is an incarnation before.
+    let mut first = Other::start("idles", dir);
+    first.hear("has it open");
+    let env = open(dir);
+    first.kill();
+    within_patience(|| env.processes().len() == 1);
+    within_patience(|| env.processes().iter().all(|process| process.leads));
+    env.transact(|txn| txn.bytes_or_create("a")?.put(b"key", b"value")).unwrap();
+    env.close().unwrap();
+}
+
 /// Not a test, unless another one has started this process.
 #[test]
 fn the_other_process() {
@@ -168,6 +184,7 @@ fn the_other_process() {
             let mut count = 0_u64;
             while !ends.load(SeqCst) {
                 match role.as_str() {
+                    "idles" => sync::sleep_ns(1_000_000),
                     "moves" => transfer(&env, &mut random).unwrap(),
                     _ => {
                         let name = format!("table {}", random.below(4));

@@ -99,7 +99,10 @@ impl Log {
     /// A record cannot be read.
     pub fn newest_of(&self, dead: &Dead<'_>) -> Result<Vec<(Xid, Lsn)>, LogError> {
         let mut newest = Vec::new();
-        for lsn in dead.slots().iter().filter_map(|slot| self.own(*slot).in_hand().placed()) {
+        // What lies before is the opening's own record, which is sealed as those before it.
+        let of_threads = |lsn: &u64| *lsn >= self.begun;
+        let placed = dead.slots().iter().filter_map(|slot| self.own(*slot).in_hand().placed());
+        for lsn in placed.filter(of_threads) {
             match self.read(Lsn(lsn)) {
                 Ok(record) if record.kind() == RecordKind::Void => {}
                 Ok(record) => newest.push((record.xid(), Lsn(lsn))),

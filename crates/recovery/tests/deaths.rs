@@ -25,7 +25,9 @@ use ledgerstone_region::sync::deaths::{is_dead, kill_at_step, spawn_in, steps, s
 use ledgerstone_region::{AnotherDied, Dead, Random, Region, Repair, SlotTable};
 use ledgerstone_space::{FreeRun, OP_SPACE_CLEAR, OP_SPACE_SET, Space, SpaceError, bits_of};
 use ledgerstone_testkit::deaths::*;
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, Part, StructureLatches, TxnError, TxnTable, VersionStore};
+use ledgerstone_txn::{
+    Engine, EngineParts, EngineSettings, Part, Reason, StructureLatches, TxnError, TxnTable, VersionStore,
+};
 
 const ENV: [u8; 16] = *b"deaths of spaces";
 const PAGE_BYTES: usize = 4096;
@@ -115,6 +117,7 @@ fn engine_of(region: &Region, slots: Arc<SlotTable>, log: Arc<Log>, cache: Arc<C
         table: TxnTable::place(region, 2).unwrap(),
         versions: VersionStore::place(region, &log, &slots, 64 << 10, 4).unwrap(),
         structure_latches: StructureLatches::place(region).unwrap(),
+        reason: Reason::place(region).unwrap(),
         region: region.clone(),
         slots,
         log,

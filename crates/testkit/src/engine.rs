@@ -11,7 +11,9 @@ use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{Log, LogConfig, LogError};
 use ledgerstone_op::Registry;
 use ledgerstone_region::{Members, Region, SlotTable};
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, StructureLatches, TxnTable, VersionStore};
+use ledgerstone_txn::{
+    Engine, EngineParts, EngineSettings, OWN_SLOT_COUNT, Reason, StructureLatches, TxnTable, VersionStore,
+};
 
 /// Threads at once.
 const THREADS: u32 = 64;
@@ -179,6 +181,7 @@ impl EngineKit {
             table: TxnTable::place(&region, count).expect("memory for transactions"),
             versions: VersionStore::place(&region, &log, &slots, 1 << 20, 64).expect("memory for versions"),
             structure_latches: StructureLatches::place(&region).expect("memory for latches"),
+            reason: Reason::place(&region).expect("memory for a reason"),
             region,
             slots,
             log,

@@ -7,7 +7,7 @@ use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_op::Registry;
 use ledgerstone_region::{Dead, RegionError, SlotTable};
 
-use crate::{Engine, EngineParts, StructureLatches, TxnError};
+use crate::{Engine, EngineParts, Reason, StructureLatches, TxnError};
 
 /// What a process has of its own, beside its view of the region.
 pub struct OwnParts {
@@ -44,6 +44,7 @@ impl Engine {
             table: self.table.view(&region).map_err(BufferError::from)?,
             versions,
             structure_latches: StructureLatches::place(&region).map_err(BufferError::from)?,
+            reason: Reason::place(&region).map_err(BufferError::from)?,
             region,
             slots,
             log,

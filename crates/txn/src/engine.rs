@@ -18,7 +18,7 @@ use crate::locks;
 use crate::orphans::Ending;
 use crate::users_code::CallWaits;
 use crate::waited::WaitedKeys;
-use crate::{LogicalUndo, StructureLatches, Txn, TxnError, TxnTable, VersionStore};
+use crate::{LogicalUndo, Reason, StructureLatches, Txn, TxnError, TxnTable, VersionStore};
 
 /// Why a closed environment has failed.
 const CLOSED: &str = "the environment was closed";
@@ -48,6 +48,8 @@ pub struct EngineParts {
     pub versions: Arc<VersionStore>,
     /// Latches of users' structures.
     pub structure_latches: StructureLatches,
+    /// Why it has failed, for all processes.
+    pub reason: Reason,
     /// Settings.
     pub settings: EngineSettings,
     /// Around the disk of log and cache: a failed engine writes nothing.
@@ -85,6 +87,7 @@ pub struct Engine {
     pub versions: Arc<VersionStore>,
     /// Latches of users' structures.
     pub(crate) structure_latches: StructureLatches,
+    reason: Reason,
     /// Settings.
     pub settings: EngineSettings,
     /// Threads that wait for calls of others (U5 in `users_code.rs`).
@@ -122,6 +125,7 @@ impl Engine {
             table: parts.table,
             versions: parts.versions,
             structure_latches: parts.structure_latches,
+            reason: parts.reason,
             settings: parts.settings,
             call_waits: CallWaits::default(),
             fence: parts.fence,
@@ -292,6 +296,7 @@ impl Engine {
                 kept.push_str(why);
             }
         }
+        self.reason.note(why); // Before others can see that it has failed.
         self.failed.store(true, Release);
         self.fence.refuse_writes();
         self.log.fail();
@@ -347,7 +352,10 @@ impl Engine {
     /// Why the environment failed. Empty while it has not failed.
     #[must_use]
     pub fn why_failed(&self) -> String {
-        let why = self.why_failed.lock().clone();
+        let mut why = self.why_failed.lock().clone();
+        if why.is_empty() && self.is_failed() {
+            why = self.reason.get().unwrap_or_default(); // Of another process.
+        }
         match (why.is_empty(), self.log.is_failed_by_disk()) {
             (true, true) => "a write or sync of the log failed".into(),
             (true, false) if self.log.is_failed() => {

@@ -45,6 +45,8 @@ mod planted_repair;
 #[cfg(not(loom))]
 mod prepare;
 #[cfg(not(loom))]
+mod reason;
+#[cfg(not(loom))]
 mod rollback;
 #[cfg(not(loom))]
 mod savepoint;
@@ -93,6 +95,8 @@ pub use panicked::{KeptPanic, PANICKED};
 pub use planted_repair::RepairPart;
 #[cfg(not(loom))]
 pub use prepare::{GLOBAL_ID_BYTES_MAX, Locked, PREPARED_LOCKS_MAX, PrepareRecord};
+#[cfg(not(loom))]
+pub use reason::Reason;
 #[cfg(not(loom))]
 pub use rollback::Step;
 #[cfg(not(loom))]

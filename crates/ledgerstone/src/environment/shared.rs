@@ -13,7 +13,8 @@ impl Inner {
     pub(super) fn look_for_the_dead(self: &Arc<Inner>, shares: &Shares) {
         loop {
             if self.engine.is_failed() {
-                // Another process may have failed it: those who wait here learn of it.
+                // Another process may have failed it, and be about to say why. Those who wait here learn of it.
+                shares.await_look();
                 self.engine.fail(&self.engine.why_failed());
                 break;
             }

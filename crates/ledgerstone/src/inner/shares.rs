@@ -35,13 +35,10 @@ pub(crate) struct Shares {
 
 impl Shares {
     pub(crate) fn of(among: Among, region: &Region) -> Result<Shares, RegionError> {
-        Ok(Shares {
-            among,
-            leader: region.place_one("environment.leader", 64)?,
-            disk: OnceLock::new(),
-            looking: AtomicU32::new(GOES_ON),
-            threads: Mutex::default(),
-        })
+        let leader: Handle<AtomicU32> = region.place_one("environment.leader", 64)?;
+        // That of a process that had this one's number.
+        let _ = leader.compare_exchange(among.members.no() + 1, 0, AcqRel, Acquire);
+        Ok(Shares { among, leader, disk: OnceLock::new(), looking: AtomicU32::new(GOES_ON), threads: Mutex::default() })
     }
 
     /// The environment is open. `disk` is without a fence.
@@ -62,7 +59,10 @@ impl Shares {
     /// Takes the lead, if nobody has it who lives (P1).
     pub(crate) fn take_lead(&self) -> bool {
         let leader = self.leader.load(Acquire);
-        let is_free = leader == 0 || leader != self.me() && self.among.members.is_dead(leader - 1);
+        // Whoever leads may have been buried since, or be about to be.
+        let members = &self.among.members;
+        let is_gone = |no: u32| members.pid(no).is_none() || members.is_dead(no);
+        let is_free = leader == 0 || leader != self.me() && is_gone(leader - 1);
         is_free && self.leader.compare_exchange(leader, self.me(), AcqRel, Acquire).is_ok()
     }
 

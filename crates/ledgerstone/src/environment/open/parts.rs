@@ -13,7 +13,7 @@ use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Mutex, NumberSet, Region, RegionError, SlotTable};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{ToFree, Tree};
-use ledgerstone_txn::{Engine, EngineParts, EngineSettings, StructureLatches, TxnTable, VersionStore};
+use ledgerstone_txn::{Engine, EngineParts, EngineSettings, Reason, StructureLatches, TxnTable, VersionStore};
 
 use super::FILE;
 use super::counts::{Counts, hand_on, handed_on};
@@ -162,6 +162,7 @@ impl Parts {
         let structure_latches = StructureLatches::place(&region)?;
         let engine = Engine::new(EngineParts {
             structure_latches,
+            reason: Reason::place(&region)?,
             region,
             slots,
             log,
