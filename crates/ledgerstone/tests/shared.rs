@@ -155,6 +155,101 @@ fn check_acknowledged(dir: &Path, env: &Environment) {
     }
 }
 
+fn long(of: u8) -> Vec<u8> {
+    vec![of; 30_000]
+}
+
+/// Each process notes for itself since when something may be freed. Its notes say nothing of what comes to the same
+/// page later.
+#[test]
+fn what_is_dropped_stays_for_snapshots_whoever_frees_it() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    let (first_, second_) = (&first, &second);
+    let put = |env: &Environment, key: &[u8], of: u8| env.transact(|txn| txn.bytes_or_create("a")?.put(key, &long(of)));
+    let drop = |env: &Environment, key: &[u8]| env.transact(|txn| txn.bytes("a")?.delete(key).map(std::mem::drop));
+    for round in 0..20_u8 {
+        let key = [round];
+        put(first_, &key, round).unwrap();
+        let held = second.snapshot().unwrap();
+        drop(first_, &key).unwrap();
+        first.reclaim().unwrap(); // Notes it, and may not free it yet.
+        assert_eq!(held.bytes("a").unwrap().get(&key).unwrap(), Some(long(round)));
+        held.commit().unwrap();
+        second.reclaim().unwrap(); // Frees it.
+        second.reclaim().unwrap();
+        put(second_, &key, round + 100).unwrap(); // On the same pages, perhaps.
+        let held = second.snapshot().unwrap();
+        drop(second_, &key).unwrap();
+        first.reclaim().unwrap();
+        put(first_, b"other", round).unwrap();
+        assert_eq!(held.bytes("a").unwrap().get(&key).unwrap(), Some(long(round + 100)), "round {round}");
+        held.commit().unwrap();
+    }
+    assert!(first.verify().unwrap().problems.is_empty());
+}
+
+/// A process notes which leaves of a tree have become empty. Another one may take the tree apart.
+#[test]
+fn leaves_noted_as_empty_are_none_of_a_tree_that_another_process_has_freed() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    for round in 0..20_u64 {
+        let fill = |env: &Environment, table: &str| {
+            env.transact(|txn| {
+                let table = txn.bytes_or_create(table)?;
+                (0..400_u64).try_for_each(|no| table.put(&no.to_be_bytes(), &[round as u8; 100]))
+            })
+            .unwrap();
+        };
+        fill(&first, "a");
+        let held = second.snapshot().unwrap(); // So that the ghosts stay.
+        first.transact(|txn| txn.bytes("a")?.delete_range(..).map(drop)).unwrap();
+        first.reclaim().unwrap();
+        held.commit().unwrap();
+        second.transact(|txn| txn.drop_table("a")).unwrap();
+        second.reclaim().unwrap();
+        second.reclaim().unwrap();
+        fill(&second, "b");
+        first.reclaim().unwrap();
+        let count = second.transact(|txn| Ok(txn.bytes("b")?.range(..)?.count())).unwrap();
+        assert_eq!(count, 400, "round {round}");
+        let report = second.verify().unwrap();
+        assert!(report.problems.is_empty(), "round {round}: {:?}", report.problems);
+        second.transact(|txn| txn.drop_table("b")).unwrap();
+    }
+}
+
+/// A process remembers that the front of a queue is dead. Another one puts something there.
+#[test]
+fn a_queue_is_taken_from_and_put_to_by_several() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    first
+        .transact(|txn| (100..400_u64).try_for_each(|no| txn.bytes_or_create("q")?.put(&no.to_be_bytes(), b"x")))
+        .unwrap();
+    let held = first.snapshot().unwrap(); // The ghosts stay.
+    for no in 100..300_u64 {
+        let popped = first.transact(|txn| txn.bytes("q")?.pop_first()).unwrap();
+        assert_eq!(popped.map(|(key, _)| key), Some(no.to_be_bytes().to_vec()));
+    }
+    for no in [150_u64, 20] {
+        second.transact(|txn| txn.bytes("q")?.put(&no.to_be_bytes(), b"y")).unwrap();
+        let seen = first.transact(|txn| txn.bytes("q")?.first()).unwrap();
+        assert_eq!(seen.map(|(key, _)| key), Some(no.to_be_bytes().to_vec()));
+    }
+    // What a serializable transaction has seen to be empty stays empty until it ends.
+    let reads = first.begin().unwrap();
+    assert_eq!(reads.bytes("q").unwrap().first().unwrap().map(|(key, _)| key), Some(20_u64.to_be_bytes().to_vec()));
+    let refused = second.transact_with(
+        TransactionOptions { lock_timeout: Some(Duration::from_millis(50)), ..TransactionOptions::default() },
+        |txn| txn.bytes("q")?.put(&10_u64.to_be_bytes(), b"z"),
+    );
+    assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
+    reads.commit().unwrap();
+    held.commit().unwrap();
+}
+
 /// Its last record is that of the opening, which the others cannot read as they read theirs.
 #[test]
 fn the_first_one_dies_before_it_has_done_anything() {

@@ -240,6 +240,15 @@ mod table {
             Ok(table)
         }
 
+        /// Whether other processes may have the region, too.
+        #[inline]
+        pub fn is_shared(&self) -> bool {
+            #[cfg(not(miri))]
+            return self.members.is_some();
+            #[cfg(miri)]
+            false
+        }
+
         /// The number of this process, below [`MEMBERS_MAX`](crate::MEMBERS_MAX): that among those who have the region,
         /// or a simulated one's.
         pub fn process(&self) -> u32 {

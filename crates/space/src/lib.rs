@@ -54,6 +54,8 @@ const SHRINKS: usize = 3;
 const HEIR: usize = 4;
 /// Not 0: the latch of checkpoints is kept for whoever finishes the cut (G5).
 const KEPT: usize = 5;
+/// How often somebody has begun to free a structure page by page.
+const TAKEN_APART: usize = 6;
 
 /// Free pages, and the map that must say that they are used.
 pub struct FreeRun<'c> {
@@ -133,6 +135,13 @@ pub struct Space {
 }
 
 impl Space {
+    /// How often somebody has begun to free a structure page by page, of all processes. For those who free, and who
+    /// note something of structures that may be gone since.
+    #[must_use]
+    pub fn taken_apart(&self) -> &AtomicU64 {
+        &self.words[TAKEN_APART]
+    }
+
     /// Makes the file header and the first map of a new data file, in a transaction of its own.
     ///
     /// # Errors

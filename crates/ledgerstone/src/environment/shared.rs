@@ -8,9 +8,14 @@ use super::{background, open, start};
 use crate::Error;
 use crate::inner::{Inner, Shares};
 
+/// So many looks after it has learnt of something that may be freed, a process that does not lead frees it: the one that
+/// leads hears of what was dropped, but not of leaves that have become empty.
+const FREE_LOOKS: u32 = 50;
+
 impl Inner {
     /// Looks for the dead, and mends what they have left, until the environment is closed or fails (P2).
     pub(super) fn look_for_the_dead(self: &Arc<Inner>, shares: &Shares) {
+        let mut since_freed = 0;
         loop {
             if self.engine.is_failed() {
                 // Another process may have failed it, and be about to say why. Those who wait here learn of it.
@@ -22,6 +27,13 @@ impl Inner {
             let _ = self.mend();
             if shares.take_lead() {
                 let _ = self.lead(shares);
+            }
+            if !shares.leads() && self.to_free.is_due() {
+                since_freed += 1;
+                if since_freed >= FREE_LOOKS {
+                    since_freed = 0;
+                    let _ = self.reclaim(&|| !shares.has_ended_looks()); // Tried again, as above.
+                }
             }
             if !shares.await_look() {
                 break;

@@ -100,6 +100,11 @@ impl Shares {
         self.looking.load(Acquire) == GOES_ON
     }
 
+    /// Whether nobody is to look any more.
+    pub(crate) fn has_ended_looks(&self) -> bool {
+        self.looking.load(Acquire) != GOES_ON
+    }
+
     /// Nobody is to look any more.
     pub(crate) fn end_looks(&self) {
         self.looking.store(ENDS, Release);

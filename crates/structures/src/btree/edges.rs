@@ -21,6 +21,8 @@
 //!     the gap before the next key, too (W3 in `write.rs`). While it waits, the bound stays where it is.
 //! E5. Guarded stays what was guarded until nobody holds the lock of that end.
 //! E6. A crash takes all this. The first reader afterwards passes the ghosts, or finds them purged.
+//!     So it is, too, while several processes have the region: one does not see what another remembers, and so none
+//!     remembers anything.
 //! E7. A tree that is taken apart is forgotten, and a new one begins without: root pages are used again.
 //! E8. Trees are kept in [`SHARD_COUNT`] shards by their roots, [`TREES_MAX`] in each. For a further one the tree goes
 //!     whose bounds have not moved for longest; not if somebody holds the lock of one of its ends (E5).
@@ -302,7 +304,8 @@ impl Edges {
 
 impl Tree {
     fn edges(&self) -> Option<&Edges> {
-        self.to_free.as_deref().map(crate::ToFree::edges)
+        let remembers = !self.engine.slots.is_shared(); // E6
+        self.to_free.as_deref().filter(|_| remembers).map(crate::ToFree::edges)
     }
 
     /// How far the tree is dead at the end where a scan begins, if it is; what is beyond need not be looked at. Takes

@@ -5,8 +5,9 @@
 //! purges the tree. A note is a hint: it is looked at again under locks and latches.
 //!
 //! H1. A note names a tree by table and root. It is taken and used in one of the reclaimer's transactions, which take
-//!     turns by a lock. Another of them forgets all notes of a dropped tree before it takes that tree apart. So no note
-//!     is ever used for a tree that is half gone, or for another one that got the same root page.
+//!     turns by a lock. Another of them forgets all notes of a dropped tree before it takes that tree apart. It counts
+//!     that where other processes see it, and these forget all their notes in their next turns. So no note is ever used
+//!     for a tree that is half gone, or for another one that got the same root page.
 
 use ledgerstone_page::{PageId, TableId};
 use ledgerstone_region::{ByNumber, Mutex};
@@ -71,6 +72,10 @@ impl Emptied {
 
     pub(super) fn forget(&self, root: PageId) {
         self.trees.lock().retain(|(_, of), _| of != root.0);
+    }
+
+    pub(super) fn forget_all(&self) {
+        *self.trees.lock() = ByNumber::new();
     }
 
     pub(super) fn trees(&self) -> Vec<(TableId, PageId)> {

@@ -18,6 +18,8 @@
 //! F4. It waits until no snapshot is older than the end of that transaction. The log's tail at the moment when the
 //!     transaction was first found gone is above the commit. Every snapshot at or above that tail sees that the
 //!     structure is gone.
+//!     Another process may have freed the structure since, and another one have the page. So what is noted counts for
+//!     the transaction only that wrote the entry.
 //! F5. An entry begins anew, whatever the ghost of an earlier entry of the same page has left. The structure of that
 //!     earlier entry was taken apart, but this one's was not.
 //! F6. No key is locked here. One transaction may make any number of entries. So it would come to lock the whole tree,
@@ -187,16 +189,19 @@ pub struct ToFree {
 /// What this process knows to be due. A crash loses it, but the entries remain.
 #[derive(Debug, Default)]
 struct Notes {
-    /// Entries whose transactions have ended, and the log's tail when that was first seen (F4).
-    ended: Mutex<ByNumber<Entry, Lsn>>,
-    /// Trees that are being looked through for nodes that no parent names, and how far that has come.
-    posting: Mutex<ByNumber<Entry, Posting>>,
+    /// Entries whose transactions have ended: which transactions, and the log's tail when that was first seen (F4).
+    ended: Mutex<ByNumber<Entry, (Xid, Lsn)>>,
+    /// Trees that are being looked through for nodes that no parent names: whose entries they are, and how far that has
+    /// come.
+    posting: Mutex<ByNumber<Entry, (Xid, Posting)>>,
     /// An entry was made since the last round of the reclaimer.
     has_entries: AtomicBool,
     /// Entries have gone, and their ghosts may not have yet.
     has_ghosts: AtomicBool,
     emptied: emptied::Emptied,
     edges: Edges,
+    /// How often trees had been taken apart, by all processes, when this one forgot its notes of them last.
+    taken_apart: AtomicU64,
     /// Pages below hold changes of transactions only that have ended, durably.
     durable_below: AtomicU64,
 }

@@ -24,7 +24,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use ledgerstone_lock::{LockError, LockName, Mode};
 use ledgerstone_page::{OpId, PageId, PageSet, TableId};
-use ledgerstone_region::sync;
+use ledgerstone_region::{NumberSet, sync};
 use ledgerstone_space::{OP_SPACE_CLEAR, SpaceError};
 use ledgerstone_txn::{Durability, Part, RECORD_OVERHEAD_BYTES, Txn, TxnError};
 
@@ -112,6 +112,7 @@ impl ToFree {
 
     fn reclaim_entries(&self, round: &mut Round<'_>) -> Result<(), TreeError> {
         let entries = self.entries()?;
+        self.forget_others(&entries);
         self.reclaim_all(&entries, round)?;
         if !entries.is_empty() {
             self.notes.has_ghosts.store(true, Relaxed);
@@ -123,6 +124,13 @@ impl ToFree {
             self.reclaim_all(&pages, round)?;
         }
         if self.notes.has_ghosts.load(Relaxed) { self.purge_entries(round) } else { Ok(()) }
+    }
+
+    /// What other processes have freed needs no notes here any more.
+    fn forget_others(&self, entries: &[Entry]) {
+        let there: NumberSet<Entry> = entries.iter().copied().collect();
+        self.notes.ended.lock().retain(|entry, _| there.contains(entry));
+        self.notes.posting.lock().retain(|entry, _| there.contains(entry));
     }
 
     /// Purges the entries that are gone, [`STEPS_MAX`] leaves in a transaction (R2). Begins with a whole one even if
@@ -188,6 +196,7 @@ impl ToFree {
     fn reclaim_emptied(&self, round: &mut Round<'_>) -> Result<(), TreeError> {
         // In a turn: another call may have taken notes that it will put back.
         let txn = self.begin_turn()?;
+        self.forget_if_taken_apart();
         let trees = self.notes.emptied.trees();
         txn.commit(Durability::Volatile)?;
         for (table, root) in trees {
@@ -201,6 +210,7 @@ impl ToFree {
                     self.make_durable()?;
                 }
                 let mut txn = self.begin_turn()?;
+                self.forget_if_taken_apart();
                 let mut has_purged = false;
                 if let Some(noted) = self.notes.emptied.take(table, root) {
                     let purged = match self.purge_emptied(&mut txn, (table, root), noted.clone(), at) {
@@ -224,6 +234,14 @@ impl ToFree {
         Ok(())
     }
 
+    /// H1 in `emptied.rs`. In a turn.
+    fn forget_if_taken_apart(&self) {
+        let (here, all) = (&self.notes.taken_apart, self.tree.space.taken_apart());
+        if here.swap(all.load(Relaxed), Relaxed) != all.load(Relaxed) {
+            self.notes.emptied.forget_all();
+        }
+    }
+
     /// R3. Refuses what says nothing of a single structure.
     fn pass_over(&self, error: TreeError, round: &mut Round<'_>) -> Result<(), TreeError> {
         let is_damage = match &error {
@@ -244,7 +262,7 @@ impl ToFree {
     /// F4. True, too, if it is not known yet when the entry's transaction ended.
     fn is_behind_snapshots(&self, entry: Entry) -> bool {
         let ended = self.notes.ended.lock().get(entry).copied();
-        let is_behind = ended.is_none_or(|ended| self.tree.engine.versions.oldest_snapshot() >= ended);
+        let is_behind = ended.is_none_or(|(_, ended)| self.tree.engine.versions.oldest_snapshot() >= ended);
         if !is_behind {
             self.notes.has_entries.store(true, Relaxed);
         }
@@ -397,7 +415,13 @@ impl ToFree {
             return Ok(Freed::Held);
         }
         let tail = self.tree.engine.log.tail();
-        self.notes.ended.lock().get_or_insert_with(entry, || tail); // F4
+        {
+            let mut ended = self.notes.ended.lock();
+            let noted = ended.get_or_insert_with(entry, || (state.writer, tail)); // F4
+            if noted.0 != state.writer {
+                *noted = (state.writer, tail);
+            }
+        }
         if !self.is_behind_snapshots(entry) {
             return Ok(Freed::Held);
         }
@@ -412,13 +436,16 @@ impl ToFree {
             }
             Kind::Tree => {
                 // H1, and a tree half taken apart is none to look around in.
+                self.forget_if_taken_apart();
                 self.notes.emptied.forget(entry.root);
+                self.notes.taken_apart.store(self.tree.space.taken_apart().fetch_add(1, Relaxed) + 1, Relaxed);
                 self.notes.edges.forget(entry.root);
                 let tree = self.tree_of(entry);
                 if !state.is_posted {
                     let from = self.notes.posting.lock().remove(entry);
+                    let from = from.filter(|(of, _)| *of == state.writer).map(|(_, from)| from);
                     if let Some(next) = post_some(txn, &tree, from)? {
-                        self.notes.posting.lock().insert(entry, next);
+                        self.notes.posting.lock().insert(entry, (state.writer, next));
                         return Ok(Freed::Partly); // R2
                     }
                     self.mark_posted(txn, entry, state)?;
