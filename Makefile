@@ -8,6 +8,7 @@
 #   make damage ROUNDS=10000  one file damaged after a close, a kill or a power failure: told, harmless, or listed in docs/faults.md (RAW=1: a raw store's own bytes)
 #   make media ROUNDS=30000   backups beside random transactions and power failures; restores and repairs compared with a model
 #   make deaths ROUNDS=100000 processes that die or stop at every store to the region they share, and at random ones: repaired
+#   make kills ROUNDS=1000    real processes share one environment; they are killed and stopped at random moments: the others go on
 #   make histories ROUNDS=20000   serializability of concurrent random transactions, at each level
 #   make soak SECONDS=600     everything at once in real files: memory, files, log, data and latencies stay bounded
 #   make sanitize             tests of disk, region, buffer, log and lock under the address sanitizer
@@ -41,6 +42,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 # Each campaign's own number of rounds, unless one is given.
+KILLS := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),1000)
 PORT_ROUNDS := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),1000)
 HISTORIES := $(if $(filter command%,$(origin ROUNDS)),$(ROUNDS),2000)
 ROUNDS    ?= 100000
@@ -56,7 +58,7 @@ export PATH := $(PATH):$(or $(CARGO_INSTALL_ROOT),$(CARGO_HOME),$(HOME)/.cargo)/
 # With the bugs that can be planted, and none of them planted unless it is asked for: one build for all campaigns.
 SIM := cargo run --quiet --profile campaign -p ledgerstone-sim --features planted --
 
-.PHONY: help demo test docs beside peers crash faults damage media planted histories soak sanitize loom deaths fuzz bench counts probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
+.PHONY: help demo test docs beside peers crash faults damage media planted histories soak sanitize loom deaths kills fuzz bench counts probe deny msrv semver features package data release install clean flash-crash flash-models flash-demo flash-nandsim flash-bench flash-bench-full port-kills port-net port-bench
 
 help:
 	@sed -n 's/^#   \(make .*\)/\1/p' Makefile
@@ -136,6 +138,10 @@ loom:
 deaths:
 	@scripts/need.sh rust
 	@$(if $(SEED),SEED=$(SEED)) ROUNDS=$(ROUNDS) scripts/one.sh "processes that die at every store" scripts/deaths.sh
+
+kills:
+	@scripts/need.sh rust
+	@scripts/one.sh "kills of processes that share an environment, $(KILLS)" $(SIM) kills --rounds $(KILLS) $(if $(SEED),--seed $(SEED))
 
 fuzz:
 	@scripts/need.sh rust c++

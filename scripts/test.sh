@@ -78,7 +78,7 @@ step() { # name limit-in-seconds command...
       sed -n 's/^skipped: /        skipped: /p' "$log"
     fi
     sed -n -e 's/^grown: /        grown: /p' -e 's/^changed: /        changed: /p' "$log"
-    tail -n 1 "$log" | grep -E '^(crash|faults|damage|media|planted|histories|soak|ran):?' | sed 's/^/        /' || true
+    tail -n 1 "$log" | grep -E '^(crash|faults|damage|media|planted|histories|kills|soak|ran):?' | sed 's/^/        /' || true
   else
     failures+=("$name")
     echo "FAIL  $name: $ok passed, $bad failed, exit code $code ($((SECONDS - start)) s); from $log:"
@@ -132,6 +132,7 @@ step damage-raw 120 "${sim[@]}" damage --raw --rounds "${RAW_DAMAGE_ROUNDS:-10}"
 step media 300 "${sim[@]}" media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted 600 "${sim[@]}" planted
 step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"
+step kills 300 "${sim[@]}" kills --rounds "${KILL_ROUNDS:-50}" --private-mib 256
 step soak 240 "${sim[@]}" soak --seconds "${SOAK_SECONDS:-20}"
 step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --force --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"
 # Tells what has grown by more than 3 % since docs/costs.md was written, and does not fail for it.

@@ -15,4 +15,5 @@ pub mod increment;
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 #[doc = include_str!("../../docs/operations.md")]
+#[doc = include_str!("../../docs/processes.md")]
 struct Pages;

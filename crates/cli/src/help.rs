@@ -187,6 +187,12 @@ pub const HELP: &[Help] = &[
         &["config", "tables", "verify"],
     ),
     help(
+        "processes",
+        &[("ledgerstone processes shop", "Which processes share it, and which of them leads?")],
+        "",
+        &["stat"],
+    ),
+    help(
         "verify",
         &[("ledgerstone verify shop", "Read and check everything.")],
         "something is wrong; the output says what and where",

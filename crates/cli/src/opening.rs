@@ -161,8 +161,8 @@ pub(crate) fn open(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
     open_with(options(at), &at.dir, output)
 }
 
-/// Opens an environment to read it: as it is if it was closed in order, so that nothing is written and others may read
-/// beside; or with those that share it.
+/// Opens an environment to read it, with those that share it if there are any. One that was closed in order is opened
+/// as it is: nothing is written, and others may read beside.
 pub(crate) fn open_to_read(at: &DirArgs, output: &Output) -> anyhow::Result<Opened> {
     // Those that share it go on meanwhile: this one is one more of them.
     let is_shared = Environment::is_shared(&at.dir).is_ok_and(|is_shared| is_shared);

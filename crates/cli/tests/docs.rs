@@ -47,6 +47,7 @@ const COMPILED: &[(&str, &str)] = &[
     ("crates/port/README.md", "crates/port/src/lib.rs"),
     ("docs/flash.md", "crates/flash/src/lib.rs"),
     ("docs/operations.md", "examples/src/lib.rs"),
+    ("docs/processes.md", "examples/src/lib.rs"),
     ("docs/probe.md", "crates/probe/src/experiments/sleep.rs"),
     ("docs/tutorial.md", "examples/tests/tutorial.rs"),
 ];

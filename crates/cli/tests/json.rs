@@ -165,6 +165,7 @@ const RUNS: &[(&str, &str, i32)] = &[
     ("dump shop fruit", "", 0),
     ("load shop fruit.dump", "", 0),
     ("stat shop", "", 0),
+    ("processes shop", "", 0),
     ("verify shop", "", 0),
     ("checkpoint shop", "", 0),
     ("recover shop", "", 0),

@@ -303,8 +303,8 @@ impl Engine {
         self.locks.cancel_all_waits();
     }
 
-    /// Ends the engine for this process, for good, and for no other one that has the region: every later call here says
-    /// so, and no file is changed any more, but for writes that are under way. None of its threads waits for anything.
+    /// Ends the engine for this process, for good, and for no other one that has the region. Every later call here says
+    /// so. No file is changed any more, but for writes that are under way. None of its threads waits for anything.
     pub fn leave(&self, why: &str) {
         {
             let mut kept = self.why_failed.lock();

@@ -1,4 +1,4 @@
-//! What a process does behind the scenes when it shares an environment (P1, P2 in `inner/shares.rs`), and how it leaves.
+//! What a process does behind the scenes when it shares an environment (P1, P2 in `inner/shares.rs`).
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use super::{background, open, start};
 use crate::Error;
 use crate::inner::{Inner, Shares};
 
-/// So many looks after it has learnt of something that may be freed, a process that does not lead frees it: the one that
-/// leads hears of what was dropped, but not of leaves that have become empty.
+/// A process that does not lead frees what it has noted after so many looks. The one that leads hears of what was
+/// dropped, but not of leaves that have become empty.
 const FREE_LOOKS: u32 = 50;
 
 impl Inner {
