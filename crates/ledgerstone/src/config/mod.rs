@@ -591,7 +591,8 @@ mod tests {
         let file = Config { log_segment_bytes: Some(1 << 20), ..Config::default() };
         let effective = Effective::resolve(&Config::default(), &file, Some((8192, 1 << 24))).unwrap();
         assert_eq!((effective.page_bytes, effective.log_segment_bytes), (8192, 1 << 24));
-        assert_eq!(effective.settings()[1].source, Source::Creation);
+        let page_bytes = effective.settings().into_iter().find(|set| set.setting.name == "page_bytes");
+        assert_eq!(page_bytes.map(|set| set.source), Some(Source::Creation));
         let code = Config { page_bytes: Some(4096), ..Config::default() };
         let refused = Effective::resolve(&code, &file, Some((8192, 1 << 24)));
         assert!(matches!(refused, Err(Error::WrongPageSize { found: 8192, asked: 4096 })));

@@ -1,6 +1,7 @@
 //! What the rooms above have of an open environment beside what everything shares ([`Base`]). These are the parts that
 //! only tables, transactions and housekeeping need, and the steps that more than one of them takes.
 
+mod among;
 mod bell;
 mod checkpoint;
 mod handles;
@@ -29,6 +30,7 @@ use crate::catalog::{Extensions, Known, News};
 use crate::config::Effective;
 use crate::keeper::LogKeeper;
 
+pub(crate) use among::{Among, Place, join_those_there};
 pub(crate) use bell::{Bell, PERIOD_NS};
 pub(crate) use handles::Handles;
 pub(crate) use rolling_back::{PutOff, Rollbacks};

@@ -13,7 +13,7 @@ use ledgerstone_disk::Disk;
 use ledgerstone_region::atomic::{AtomicU32, Ordering::AcqRel, Ordering::Acquire, Ordering::Release};
 use ledgerstone_region::{Handle, Mutex, Region, RegionError, sync};
 
-use crate::environment::open::Among;
+use super::Among;
 
 /// How often a process looks for the dead.
 pub(crate) const LOOK_NS: u64 = 20_000_000;

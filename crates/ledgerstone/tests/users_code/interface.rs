@@ -35,7 +35,7 @@ const TYPES: [&str; 22] = [
 ];
 
 /// Methods that no closure calls, and why.
-const NOT_CALLED: [(&str, &str); 25] = [
+const NOT_CALLED: [(&str, &str); 27] = [
     ("ChangeFeed::position", SAYS),
     ("Environment::assert_nothing_left", OF_CAMPAIGNS),
     ("Environment::end_background", OF_CAMPAIGNS),
@@ -58,6 +58,8 @@ const NOT_CALLED: [(&str, &str); 25] = [
     ("Prepared::global_id", SAYS),
     ("Prepared::lsn", SAYS),
     ("Prepared::xid", SAYS),
+    ("Environment::is_shared", OF_A_DIRECTORY),
+    ("Environment::processes", SAYS),
     ("StructureHandle::instance", SAYS),
     ("StructureHandle::structure", SAYS),
     ("Ticket::lsn", SAYS),

@@ -32,7 +32,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    pub fn of(effective: &Effective, found: &Analysis, too_large: &NumberSet<Xid>, redo_threads: u32) -> Counts {
+    pub(super) fn of(effective: &Effective, found: &Analysis, too_large: &NumberSet<Xid>, redo_threads: u32) -> Counts {
         // The losers of a crash need a slot each, however few there may be afterwards. The prepared, and those that are
         // rolled back later, keep theirs and their locks, and leave the others what was asked for. The library's own
         // transactions have theirs.
@@ -52,17 +52,23 @@ impl Counts {
     }
 
     /// Slots of transactions.
-    pub fn slot_count(self) -> u32 {
+    pub(super) fn slot_count(self) -> u32 {
         self.users.saturating_add(OWN_SLOT_COUNT)
     }
 
     /// Each transaction may have one, and ranges that read committed one each.
-    pub fn snapshot_count(self) -> u32 {
+    pub(super) fn snapshot_count(self) -> u32 {
         self.slot_count().saturating_mul(2)
     }
 
     /// Bytes of the region, for a data file of so many.
-    pub fn region_bytes(self, options: &Options, effective: &Effective, data_bytes: u64, page_bytes: u32) -> u64 {
+    pub(super) fn region_bytes(
+        self,
+        options: &Options,
+        effective: &Effective,
+        data_bytes: u64,
+        page_bytes: u32,
+    ) -> u64 {
         let lock_config = locking::config(effective, self.slot_count(), self.locks);
         let parts_bytes = [
             Cache::table_bytes(data_bytes, page_bytes, effective.page_count_max),
@@ -79,7 +85,7 @@ impl Counts {
     }
 
     /// For those who come later.
-    pub fn hand_on(self, region: &Region) -> Result<(), RegionError> {
+    pub(super) fn hand_on(self, region: &Region) -> Result<(), RegionError> {
         let words = region.place::<AtomicU64>(COUNTS, 3, 8)?;
         let counts = [self.users, self.threads, self.locks];
         words.iter().zip(counts).for_each(|(word, count)| word.store(count.into(), Relaxed)); // Nobody joins yet.
@@ -87,7 +93,7 @@ impl Counts {
     }
 
     /// As the first has counted.
-    pub fn handed_on(region: &Region) -> Result<Counts, RegionError> {
+    pub(super) fn handed_on(region: &Region) -> Result<Counts, RegionError> {
         let words = region.place::<AtomicU64>(COUNTS, 3, 8)?;
         let count = |no: usize| u32::try_from(words[no].load(Relaxed)).unwrap_or(u32::MAX); // Whoever joins was let in.
         Ok(Counts { users: count(0), threads: count(1), locks: count(2) })

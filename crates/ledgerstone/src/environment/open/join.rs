@@ -1,4 +1,4 @@
-//! An environment that others have open, and share (A1 to A4 in `share.rs`).
+//! An environment that others have open, and share (A1 to A4 in `inner/among.rs`).
 
 use std::sync::Arc;
 
@@ -8,11 +8,10 @@ use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_space::Space;
 
 use super::parts::{Parts, trees};
-use super::share::Among;
 use super::{Opening, control_error};
 use crate::Error;
 use crate::config::Options;
-use crate::inner::{Inner, Rollbacks, Undecided};
+use crate::inner::{Among, Inner, Rollbacks, Undecided};
 
 pub(super) fn join(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, among: Among) -> Result<Inner, Error> {
     let control = ControlFile::open(&*disk).map_err(|error| control_error(&disk, error))?;

@@ -55,7 +55,6 @@ mod join;
 mod parts;
 mod put_off;
 mod recover;
-mod share;
 mod with_options;
 
 use std::sync::Arc;
@@ -72,13 +71,11 @@ use self::parts::Home;
 #[cfg(feature = "deaths")]
 pub(super) use self::parts::{CHECKPOINT_LATCH, COMPACT_LATCH, WORKERS_LATCHES, trees};
 use self::recover::recover;
-pub(crate) use self::share::Among;
-use self::share::Place;
 use super::Environment;
 use crate::Error;
 use crate::choice::Sharing;
 use crate::config::{Effective, Options};
-use crate::inner::Inner;
+use crate::inner::{Inner, Place, join_those_there};
 
 /// Opens the environment on `disk`, creating or recovering it as needed.
 pub(crate) fn open(options: &Options, disk: Arc<dyn Disk>) -> Result<Inner, Error> {
@@ -120,7 +117,7 @@ fn open_or_create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, hom
     }
 }
 
-/// Opens an environment with those that share it, or as the first of them (A1 in `share.rs`). If nobody does, and this
+/// Opens an environment with those that share it, or as the first of them (A1 in `inner/among.rs`). If nobody does, and this
 /// process `may_be_first` no more, it opens it alone.
 fn open_shared(options: &Options, disk: &Arc<dyn Disk>, may_be_first: bool) -> Result<Inner, Error> {
     let cannot = |what: &str| Err(Error::CannotShare { what: what.into() });
@@ -143,7 +140,7 @@ fn open_shared(options: &Options, disk: &Arc<dyn Disk>, may_be_first: bool) -> R
     } else {
         None
     };
-    let among = environment.map(|environment| share::join(disk, environment)).transpose()?.flatten();
+    let among = environment.map(|environment| join_those_there(disk, environment)).transpose()?.flatten();
     if among.is_none() && !may_be_first {
         drop(turn);
         return open_alone(options, Arc::clone(disk));

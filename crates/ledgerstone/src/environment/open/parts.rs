@@ -17,13 +17,12 @@ use ledgerstone_txn::{Engine, EngineParts, EngineSettings, Reason, StructureLatc
 
 use super::FILE;
 use super::counts::{Counts, hand_on, handed_on};
-use super::share::{Among, Place};
 use crate::Error;
 use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, News, TO_FREE_ROOT, TO_FREE_TABLE};
 use crate::choice::{Locking, Replacement};
 use crate::config::{Effective, Options};
 use crate::environment::locking;
-use crate::inner::{Bell, Checkpoints, Inner, Program, Rollbacks, Shares, Undecided, Workers};
+use crate::inner::{Among, Bell, Checkpoints, Inner, Place, Program, Rollbacks, Shares, Undecided, Workers};
 use crate::keeper::{Keepers, Owner, Positions, kept_log};
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.

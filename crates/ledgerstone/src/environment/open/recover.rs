@@ -133,7 +133,7 @@ fn recover_with(
     };
     report.incarnation = next_incarnation.unwrap_or(analysis.incarnation);
 
-    // What is left for later is one process's (A1 in `share.rs`).
+    // What is left for later is one process's (A1 in `inner/among.rs`).
     let may_leave = options.has_background_threads && matches!(home, Home::Alone);
     let too_large = match may_leave {
         true => too_large(&analysis.losers, effective.restart_undo_bytes),

@@ -54,7 +54,7 @@ pub(crate) struct Among {
 
 impl Place {
     /// For a new region (A2).
-    pub fn new(region_dir: &str) -> Place {
+    pub(crate) fn new(region_dir: &str) -> Place {
         let id = new_id();
         Place { region: Path::new(region_dir).join(format!("ledgerstone-{}{REGION}", Hex(&id))), id }
     }
@@ -72,7 +72,7 @@ impl Place {
     }
 
     /// Makes the region, and this process its first member (A1).
-    pub fn create(&self, disk: &Arc<dyn Disk>, environment: EnvironmentId, bytes: u64) -> Result<Among, Error> {
+    pub(crate) fn create(&self, disk: &Arc<dyn Disk>, environment: EnvironmentId, bytes: u64) -> Result<Among, Error> {
         let made = self.try_create(disk, environment, bytes);
         if made.is_err() {
             self.remove();
@@ -114,7 +114,7 @@ impl Place {
     }
 
     /// Removes the files. Whoever has the region mapped goes on with it.
-    pub fn remove(&self) {
+    pub(crate) fn remove(&self) {
         for path in [&self.region, &self.members()] {
             let _ = std::fs::remove_file(path); // It is not there, or lies there in vain.
         }
@@ -136,7 +136,7 @@ fn words(id: &[u8; 16], environment: &EnvironmentId) -> [u64; 4] {
 
 /// Those that have the environment open, joined. `None`: there are none, and what they have left is removed (A3). The
 /// caller has `lock`.
-pub(super) fn join(disk: &Arc<dyn Disk>, environment: EnvironmentId) -> Result<Option<Among>, Error> {
+pub(crate) fn join_those_there(disk: &Arc<dyn Disk>, environment: EnvironmentId) -> Result<Option<Among>, Error> {
     let Some(place) = Place::there(disk)? else {
         // Somebody has written over `lock`, or has made it anew.
         return if is_shared(disk)? { Err(Error::AlreadyOpen { path: disk.describe() }) } else { Ok(None) };
