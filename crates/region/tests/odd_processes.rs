@@ -1,5 +1,5 @@
-//! Real processes in one region that are not as others: forked, without a main thread, in namespaces of their own, under
-//! limits, interrupted, in a file system that is full.
+//! Real processes in one region that are not as others: forked, without a main thread, in namespaces of their own,
+//! under limits, interrupted, in a file system that is full.
 #![cfg(not(any(loom, miri)))]
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ledgerstone_region::atomic::{AtomicU8, AtomicU64};
 use ledgerstone_region::{Handle, Members, Region, RegionError, SlotTable};
@@ -64,6 +64,9 @@ fn the_other_process() {
             println!("is there");
             listen();
         }
+        "has 64 MiB" => has_memory(dir, 64 << 20),
+        "has 1 GiB" => has_memory(dir, 1 << 30),
+        "has 4 GiB" => has_memory(dir, 4 << 30),
         "has no main thread" => has_no_main_thread(dir),
         "watches its child" => {
             let own = Own::create(dir);
@@ -86,6 +89,14 @@ fn the_other_process() {
         "has a small file system" => has_a_small_file_system(dir),
         other => panic!("no such role: {other}"),
     }
+}
+
+fn has_memory(dir: &Path, bytes: usize) {
+    let _own = Own::join(dir);
+    let memory = vec![1_u8; bytes];
+    println!("is there");
+    listen();
+    drop(memory);
 }
 
 /// Its threads come and go: each starts the next one.
@@ -135,7 +146,7 @@ fn on_signal(signal: libc::c_int, handler: extern "C" fn(libc::c_int)) {
     }
 }
 
-/// It has 1 MiB.
+/// Of 1 MiB.
 fn has_a_small_file_system(dir: &Path) {
     let region = Region::create_at(&region_path(dir), 16 << 20).unwrap();
     let first: Handle<[AtomicU8]> = region.place("first", 512 << 10, 64).unwrap();
@@ -211,6 +222,31 @@ fn a_process_whose_main_thread_has_ended_is_not_dead() {
             other.end();
             assert_eq!(own.members.iter().count(), 1);
         }
+    }
+}
+
+#[test]
+#[ignore = "a measurement: how soon a death is known, and what a look costs"]
+fn a_death_is_known_before_the_memory_is_gone() {
+    let dir = dir_in_memory();
+    let own = Own::create(dir.path());
+    for role in ["has 64 MiB", "has 1 GiB", "has 4 GiB"] {
+        let mut other = Other::start(role, dir.path());
+        other.hear("is there");
+        let no = own.other();
+        let began = Instant::now();
+        assert!(!own.is_other_ever_dead(1000));
+        println!("{role}: a look at the living takes {:?}", began.elapsed() / 1000);
+        other.kill();
+        let known = within_patience(|| own.members.is_dead(no));
+        let locks = fs::read_to_string("/proc/locks").unwrap();
+        let holds = locks.lines().filter(|line| line.contains(&format!(" {} ", other.pid()))).count();
+        println!("{role}: its death is known after {known:?}, when it has {holds} locks still");
+        within_patience(|| {
+            own.slots.repair(|_| Ok(())).unwrap();
+            own.members.iter().count() == 1
+        });
+        drop(other);
     }
 }
 

@@ -83,6 +83,10 @@ impl Process {
     /// a thread that ends makes none. So if all that are listed end, and then the process has no more threads than
     /// those of the list that are there still, nobody is missing.
     fn are_threads_ending(self, dir: &Path) -> bool {
+        // Where the main thread goes on, as nearly everywhere, the others need not be listed.
+        if !is_ending(dir, self.pid) {
+            return false;
+        }
         let Some(listed) = threads(dir) else { return false };
         if !listed.iter().all(|thread| is_ending(dir, *thread)) {
             return false;
@@ -181,6 +185,13 @@ mod tests {
         assert!(!is_exiting(own, 2, &[(7, "Z", 0), runs]), "a main thread that has ended is not the process");
         assert!(!is_exiting(own, 3, &[(7, "Z", 0), ends, runs]));
         assert!(!is_exiting(own, 1, &[(7, "T", 0)]), "it is stopped");
+        let proc = a_proc(own, 1, &[(7, "Z", 4)]);
+        let process = Process { pid: 7, ..Process::me_in(proc.path()) };
+        assert!(process.is_exiting_in(proc.path()));
+        fs::remove_dir_all(proc.path().join("7/task")).unwrap();
+        assert!(!process.is_exiting_in(proc.path()), "its threads are hidden");
+        fs::remove_dir_all(proc.path().join("7")).unwrap();
+        assert!(!process.is_exiting_in(proc.path()), "it is hidden, or gone");
     }
 
     #[test]
