@@ -155,9 +155,14 @@ impl Members {
     /// The turn in which a member has died.
     fn last_turn(&self, no: u32) -> Option<u32> {
         let (turn, process) = self.process(no)?;
+        self.has_died_in(turn, no, process).then_some(turn)
+    }
+
+    /// Whether a member has died in that turn, in which this process was there.
+    fn has_died_in(&self, turn: u32, no: u32, process: exiting::Process) -> bool {
         let is_dead = process.is_exiting() || !self.locks.is_held(no);
         // M6. Whoever leaves says so before giving the lock up.
-        (is_dead && self.words[no as usize].turn.load(Acquire) == turn).then_some(turn)
+        is_dead && self.words[no as usize].turn.load(Acquire) == turn
     }
 
     /// What a dead member left is mended: its number may be taken again. To be called by one thread at a time, of all
@@ -186,5 +191,65 @@ impl Drop for Members {
         }
         self.end_turn(self.no, self.turn); // M1. Not if it was taken for dead: another one may be there.
         self.locks.give_back(self.no);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Joins a region as often as asked.
+    fn joins() -> (tempfile::TempDir, impl Fn() -> Members) {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, locks) = (dir.path().join("region"), dir.path().join("locks"));
+        drop(Members::join(&Region::create_at(&path, 1 << 16).unwrap(), &locks).unwrap());
+        (dir, move || Members::join(&Region::join_at(&path).unwrap(), &locks).unwrap())
+    }
+
+    /// M6: what a late look has read may be of two processes.
+    #[test]
+    fn whoever_comes_after_one_that_was_looked_at_is_not_dead() {
+        let (_dir, join) = joins();
+        let (me, other) = (join(), join());
+        let no = other.no();
+        let (turn, process) = me.process(no).unwrap();
+        let mixed = exiting::Process { started: process.started - 1, ..process };
+        assert!(me.has_died_in(turn, no, mixed) && !me.has_died_in(turn, no, process));
+        drop(other);
+        assert!(!me.locks.is_held(no) && !me.has_died_in(turn, no, process), "it has left");
+        assert!(me.process(no).is_none() && me.pid(no).is_none());
+        let next = join();
+        assert_eq!((next.no(), next.turn), (no, turn + 2));
+        assert_eq!(me.process(no), Some((turn + 2, process)), "its pid is the same");
+        assert!(!me.has_died_in(turn, no, mixed));
+        me.end_turn(no, turn);
+        assert_eq!(me.pid(no), Some(std::process::id()), "it is not buried for the one before");
+    }
+
+    /// Whoever was taken for dead, having lost its locks, does not send away the one that has come since.
+    #[test]
+    fn a_process_ends_no_turn_but_its_own() {
+        let (_dir, join) = joins();
+        let (me, other) = (join(), join());
+        let no = other.no();
+        me.end_turn(no, other.turn);
+        let turn = &me.words[no as usize].turn;
+        assert!(!is_there(turn.load(Relaxed)));
+        turn.store(other.turn + 2, Relaxed);
+        drop(other);
+        assert!(me.process(no).is_some());
+    }
+
+    #[test]
+    fn turns_go_round() {
+        let (_dir, join) = joins();
+        let me = join();
+        me.words[1].turn.store(u32::MAX - 1, Relaxed);
+        let other = join();
+        assert_eq!((other.no(), other.turn), (1, u32::MAX));
+        assert!(me.iter().eq([0, 1]));
+        drop(other);
+        assert_eq!(me.words[1].turn.load(Relaxed), 0);
+        assert_eq!(join().no(), 1);
     }
 }
