@@ -67,6 +67,7 @@ fn the_other_process() {
         "has 64 MiB" => has_memory(dir, 64 << 20),
         "has 1 GiB" => has_memory(dir, 1 << 30),
         "has 4 GiB" => has_memory(dir, 4 << 30),
+        "forks" => forks(dir),
         "has no main thread" => has_no_main_thread(dir),
         "watches its child" => {
             let own = Own::create(dir);
@@ -89,6 +90,24 @@ fn the_other_process() {
         "has a small file system" => has_a_small_file_system(dir),
         other => panic!("no such role: {other}"),
     }
+}
+
+fn forks(dir: &Path) {
+    let own = Own::join(dir);
+    own.slots.current();
+    // SAFETY: no other thread runs anything of ours. The child gives up what it has inherited, and ends.
+    let child = unsafe { libc::fork() };
+    if child == 0 {
+        drop(own);
+        // SAFETY: as above; the destructors of this thread run.
+        unsafe { libc::exit(0) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for our own child; `status` is ours to be written.
+    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
+    assert_eq!(status, 0);
+    println!("its child has ended");
+    listen();
 }
 
 fn has_memory(dir: &Path, bytes: usize) {
@@ -184,26 +203,21 @@ fn unshared<'w>(options: &[&'w str]) -> Option<Vec<&'w str>> {
     may.then_some(words)
 }
 
-/// T8: the memory is its parent's, too.
+/// M5, T8: the memory is its parent's, too.
 #[test]
-fn a_child_of_a_fork_gives_back_no_slot() {
+fn a_child_of_a_fork_gives_nothing_back() {
     let dir = dir_in_memory();
     let own = Own::create(dir.path());
-    let me = own.slots.current();
-    // SAFETY: the child calls what ends it, with the destructors of this thread, and nothing else.
-    let child = unsafe { libc::fork() };
-    if child == 0 {
-        // SAFETY: as above.
-        unsafe { libc::exit(0) };
-    }
-    let mut status = 0;
-    // SAFETY: waits for our own child; `status` is ours to be written.
-    assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-    assert_eq!(status, 0);
-    assert!(own.slots.slot(me).is_taken());
-    assert!(!own.members.is_dead(own.members.no()));
-    let other = std::thread::scope(|scope| scope.spawn(|| own.slots.current()).join().unwrap());
-    assert_ne!(other, me);
+    let mut other = Other::start("forks", dir.path());
+    other.hear("its child has ended");
+    let no = own.other();
+    assert_eq!(own.members.pid(no), Some(other.pid()));
+    assert!(!own.is_other_ever_dead(10));
+    let theirs: Vec<_> = own.slots.iter_used().map(|(no, _)| no).collect();
+    assert_eq!(theirs.len(), 1);
+    assert_ne!(own.slots.current(), theirs[0]);
+    other.end();
+    assert_eq!((own.members.iter().count(), own.slots.iter_used().count()), (1, 1));
 }
 
 #[test]
