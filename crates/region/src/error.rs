@@ -44,6 +44,23 @@ pub enum RegionError {
         /// Why.
         what: String,
     },
+    /// A file that others could have made, or may change.
+    #[error("{path} {what}: only a file of this user's that nobody else may open is taken")]
+    NotOurs {
+        /// The file.
+        path: String,
+        /// What about it.
+        what: &'static str,
+    },
+    /// The lock file is not the one that the region was opened with.
+    #[error(
+        "{path} is not the lock file of those that have this open: it was deleted or replaced since, or they go by another \
+         path; end all of them first"
+    )]
+    OtherLockFile {
+        /// The file.
+        path: String,
+    },
     /// As many processes as can be have the region.
     #[error("{max} processes have this open, and no more can")]
     TooManyProcesses {

@@ -68,6 +68,12 @@ impl ForkMark {
         if crate::sync::deaths::has_died() {
             return true;
         }
+        self.is_of_a_parent()
+    }
+
+    /// True in a child of the process that made this.
+    #[inline]
+    pub(crate) fn is_of_a_parent(&self) -> bool {
         // Relaxed: a process never sees it change.
         let word = self.word().load(Relaxed);
         word != OURS && self.is_other(word)

@@ -342,8 +342,19 @@ impl Latch {
     /// Takes the exclusive latch of `from`, whose process has died, for `to`, who mends what it guards and gives it
     /// back. False if `from` does not hold it.
     pub fn take_over(&self, from: SlotNo, to: SlotNo) -> bool {
+        self.take_over_if(|word| owner_of(word) == Some(from), to)
+    }
+
+    /// The same where others may do so, too, and then free the slot `from` for a living thread. False also if anybody
+    /// has given the latch back since `seen`, as a holder who has changed something.
+    #[cfg(not(loom))]
+    pub(crate) fn take_over_since(&self, seen: Version, from: SlotNo, to: SlotNo) -> bool {
+        self.take_over_if(|word| owner_of(word) == Some(from) && word >> VERSION_SHIFT == seen.0, to)
+    }
+
+    fn take_over_if(&self, is_of_the_dead: impl Fn(u64) -> bool, to: SlotNo) -> bool {
         let mut word = self.0.load(Relaxed);
-        while owner_of(word) == Some(from) {
+        while is_of_the_dead(word) {
             let taken = word & !HOLDERS | u64::from(to.0);
             // Acquire: pairs with whatever the dead has stored with Release; and as in `take_exclusive`.
             match self.0.compare_exchange(word, taken, Acquire, Relaxed) {
@@ -506,3 +517,24 @@ impl std::fmt::Debug for Latch {
 
 #[cfg(not(loom))]
 const _: () = assert!(size_of::<Latch>() == 8);
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_anothers_by_now_is_not_taken_over() {
+        let (latch, dead, heir, late) = (Latch::new(), SlotNo(1), SlotNo(2), SlotNo(3));
+        assert!(latch.try_exclusive(dead));
+        let seen = latch.version();
+        assert!(!latch.take_over_since(seen, late, heir), "another one has it");
+        assert!(latch.take_over_since(seen, dead, heir));
+        assert!(!latch.take_over_since(seen, dead, late), "it is taken over");
+        latch.unlatch_exclusive();
+        assert!(!latch.take_over_since(seen, dead, late), "it is free");
+        assert!(latch.try_exclusive(dead), "the slot is another thread's");
+        assert!(!latch.take_over_since(seen, dead, late));
+        assert_eq!(latch.owner(), Some(dead));
+        assert!(latch.take_over_since(latch.version(), dead, late));
+    }
+}

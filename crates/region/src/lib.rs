@@ -7,8 +7,8 @@
 //!
 //! R1. Memory of a region is zeroed before it is given out. It is given out once, and never moves.
 //! R2. A region stays mapped while a [`Region`] or a [`Handle`] of it exists.
-//! R3. A handle points at whole, aligned values of its type, which lie inside the mapping. Who finds them by name
-//!     checks that, and that their layout is the type's (`directory.rs`).
+//! R3. A handle points at whole, aligned values of its type, which lie inside the mapping, apart from all others. Who
+//!     finds them by name checks that, and that their layout is the type's (`directory.rs`).
 //! R4. Every type in a region is [`Shared`]: `repr(C)`, valid for any bits, without `Drop`, and made of atomics. So a
 //!     shared reference to it is all that any code gets or needs.
 //! R5. Because of R3 and R4, all accesses to one byte have the same size and are atomic. Page bytes are reached by
@@ -18,8 +18,9 @@
 //!     reached by the thread that has its slot (O1 there).
 //! R8. A [`CrcWords`] exists only where the processor has its instruction.
 //! R9. A value in [`Common`] is changed by who has the only reference, and dropped with the last (C1, C2 there).
-//! R10. Memory of a file is as long as its mapping, and only processes of the same user reach it. They store what they
-//!     like: whatever bits that is, they are values (R4).
+//! R10. Memory of a file is as long as its mapping, and only processes of the same user reach it, which is checked as
+//!     it is opened. They store what they like: whatever bits that is, they are values (R4). Nobody cuts the file. The
+//!     system would end all who then touch what is missing.
 //!
 //! This crate does not know pages, logs or transactions. It knows bytes, which thread may touch them, and which thread
 //! waits.

@@ -31,7 +31,7 @@ use std::ops::{Deref, Range};
 #[cfg(not(miri))]
 use std::path::Path;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"ledgregn");
 const HEADER_VERSION: u32 = 2;
@@ -69,6 +69,20 @@ pub struct WeakHandle<T: ?Sized> {
     mapping: Weak<Mapping>,
 }
 
+/// What this process has of the region, as it remembers it: others may write over what stands there.
+struct Given {
+    /// In a region that was made here, the lowest byte that was not given out.
+    next_byte: u64,
+    /// In another one, what was found.
+    found: Vec<Found>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Found {
+    bytes: Range<u64>,
+    layout: u64,
+}
+
 struct Mapping {
     id: u64,
     /// Aligned to [`ALIGN_BYTES_MAX`], so that offsets and addresses are aligned alike.
@@ -76,8 +90,7 @@ struct Mapping {
     reserve_bytes: u64,
     memory: Memory,
     is_made_here: bool,
-    /// Held while something is given out.
-    giving: Mutex<()>,
+    given: Mutex<Given>,
 }
 
 // SAFETY: the mapping's memory is reached through `Shared` values only, which are Sync (R4); the rest is Send and Sync.
@@ -113,22 +126,23 @@ impl Region {
     ///
     /// # Errors
     /// [`RegionError::File`]: there is a file already, or it cannot be made. [`RegionError::NoMemory`].
-    /// [`RegionError::MapRefused`].
+    /// [`RegionError::MapRefused`]. No file is left then.
     #[cfg(not(miri))]
     pub fn create_at(path: &Path, reserve_bytes: u64) -> Result<Region, RegionError> {
         let header_bytes = size_of::<Header>() as u64;
         let reserve_bytes = reserve_bytes.max(header_bytes);
         let file = MemoryFile::create(path, reserve_bytes)?;
-        file.take(0, header_bytes)?;
-        let (memory, base) = Memory::of_file(file, reserve_bytes)?;
+        let made = file.take(0, header_bytes).and_then(|()| Memory::of_file(file.clone(), reserve_bytes));
+        let (memory, base) = made.inspect_err(|_| file.remove())?;
         Ok(Region::create(reserve_bytes, memory, base))
     }
 
     /// The region that another process has made at `path` ([`Region::create_at`]).
     ///
     /// # Errors
-    /// [`RegionError::File`]: there is none, or it may not be opened. [`RegionError::NotARegion`]: what is there is
-    /// something else, not complete, or of a build with another header. [`RegionError::MapRefused`].
+    /// [`RegionError::File`]: there is none, or it may not be opened. [`RegionError::NotOurs`]: it is of another user,
+    /// or others may open it. [`RegionError::NotARegion`]: what is there is something else, not complete, or of a build
+    /// with another header. [`RegionError::MapRefused`].
     #[cfg(not(miri))]
     pub fn join_at(path: &Path) -> Result<Region, RegionError> {
         let (file, file_bytes) = MemoryFile::open(path)?;
@@ -137,12 +151,16 @@ impl Region {
         if file_bytes < header_bytes {
             return Err(not_a_region("it is too short"));
         }
+        let not_complete = "it is not complete yet, or whoever made it has died";
+        if file.begins_with_zeroes()? {
+            return Err(not_a_region(not_complete));
+        }
         let (memory, base) = Memory::of_file(file.clone(), header_bytes)?;
         let head = Region::with(header_bytes, memory, base, false);
         let header = head.mapping.header();
         match header.magic.load(Acquire) {
             MAGIC => {} // Pairs with the store in `create`: the rest is there.
-            0 => return Err(not_a_region("it is not complete yet, or whoever made it has died")),
+            0 => return Err(not_a_region(not_complete)),
             _ => return Err(not_a_region("it begins with something else")),
         }
         let version = header.version.load(Relaxed);
@@ -172,8 +190,8 @@ impl Region {
     fn with(reserve_bytes: u64, memory: Memory, base: NonNull<u8>, is_made_here: bool) -> Region {
         static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
         let id = NEXT_ID.fetch_add(1, Relaxed); // A number that differs: no order with anything is needed.
-        let giving = Mutex::new(());
-        Region { mapping: Arc::new(Mapping { id, base, reserve_bytes, memory, is_made_here, giving }), whose: "" }
+        let given = Mutex::new(Given { next_byte: size_of::<Header>() as u64, found: Vec::new() });
+        Region { mapping: Arc::new(Mapping { id, base, reserve_bytes, memory, is_made_here, given }), whose: "" }
     }
 
     fn create(reserve_bytes: u64, memory: Memory, base: NonNull<u8>) -> Region {
@@ -206,20 +224,25 @@ impl Region {
     /// at a multiple of `align_bytes`. With 1, the alignment is that of the type.
     ///
     /// # Errors
-    /// In a region that was made here, [`RegionError::Full`], [`RegionError::BadAlignment`], [`RegionError::NameTaken`]
-    /// and [`RegionError::NoName`]. In another one, [`RegionError::Differs`].
+    /// [`RegionError::BadAlignment`] and [`RegionError::NoName`]. In a region that was made here, [`RegionError::Full`]
+    /// and [`RegionError::NameTaken`]. In another one, [`RegionError::Differs`].
     pub fn place<T: Shared>(
         &self,
         name: &'static str,
         count: u64,
         align_bytes: u64,
     ) -> Result<Handle<[T]>, RegionError> {
+        if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
+            return Err(RegionError::BadAlignment { align_bytes, max_bytes: ALIGN_BYTES_MAX });
+        }
+        let align_bytes = align_bytes.max(align_of::<T>() as u64);
         let mapping = &self.mapping;
         let place = match mapping.is_made_here {
             true => mapping.give_out::<T>(self.full_name(name), count, align_bytes)?,
             false => mapping.header().directory.find::<T>(self.full_name(name), count)?,
         };
-        Ok(Handle { at: mapping.values(name, place)?, mapping: Arc::clone(mapping) })
+        let at = mapping.values::<T>(name, place, align_bytes)?;
+        Ok(Handle { at, mapping: Arc::clone(mapping) })
     }
 
     /// How many values have this name. `None` if nothing has it, as yet or at all.
@@ -259,13 +282,8 @@ impl Mapping {
     }
 
     fn give_out<T: Shared>(&self, name: FullName, count: u64, align_bytes: u64) -> Result<Place, RegionError> {
-        if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
-            return Err(RegionError::BadAlignment { align_bytes, max_bytes: ALIGN_BYTES_MAX });
-        }
-        let align_bytes = align_bytes.max(align_of::<T>() as u64);
-        let _giving = self.giving.lock().unwrap_or_else(PoisonError::into_inner); // No code can fail inside.
-        let header = self.header();
-        let next_byte = header.next_byte.load(Relaxed); // Relaxed: the mutex orders what allocators do.
+        let mut given = self.given();
+        let next_byte = given.next_byte;
         let bytes = count.checked_mul(size_of::<T>() as u64);
         let offset = next_byte.checked_next_multiple_of(align_bytes);
         let end = offset.zip(bytes).and_then(|(offset, bytes)| offset.checked_add(bytes));
@@ -275,23 +293,54 @@ impl Mapping {
         };
         let place = Place { offset, count };
         self.memory.take(offset, end - offset)?;
+        let header = self.header();
         header.directory.add::<T>(name, place)?;
-        header.next_byte.store(end, Relaxed);
+        given.next_byte = end;
+        header.next_byte.store(end, Relaxed); // For others to print.
         Ok(place)
     }
 
-    /// The values at a place whose layout is that of `T`.
-    fn values<T: Shared>(&self, name: &'static str, place: Place) -> Result<NonNull<[T]>, RegionError> {
+    fn given(&self) -> MutexGuard<'_, Given> {
+        self.given.lock().unwrap_or_else(PoisonError::into_inner) // No code can fail inside.
+    }
+
+    /// The values at a place whose layout is that of `T`. In a region that was not made here, they have no byte in
+    /// common with any others that were found (R3).
+    fn values<T: Shared>(
+        &self,
+        name: &'static str,
+        place: Place,
+        align_bytes: u64,
+    ) -> Result<NonNull<[T]>, RegionError> {
         let Place { offset, count } = place;
         let end = count.checked_mul(size_of::<T>() as u64).and_then(|bytes| offset.checked_add(bytes));
         let is_inside = offset >= size_of::<Header>() as u64 && end.is_some_and(|end| end <= self.reserve_bytes);
-        if !is_inside || !offset.is_multiple_of(align_of::<T>() as u64) {
-            let (found, expected) = (format!("at offset {offset}"), format!("{count} values inside the region"));
+        let is_good = is_inside && offset.is_multiple_of(align_bytes);
+        if !is_good || !self.is_made_here && !self.is_apart(offset..offset + count * size_of::<T>() as u64, T::LAYOUT) {
+            let found = format!("at offset {offset}");
+            let expected = format!("{count} values apart from all others, at a multiple of {align_bytes}");
             return Err(RegionError::Differs { name, found, expected });
         }
         // SAFETY: the place lies inside the mapping, which is one allocation.
         let at = unsafe { self.base.add(offset as usize) }.cast::<T>();
         Ok(NonNull::slice_from_raw_parts(at, count as usize))
+    }
+}
+
+impl Mapping {
+    /// Whether no other values have been found in these bytes, and remembers them.
+    fn is_apart(&self, bytes: Range<u64>, layout: u64) -> bool {
+        let found = &mut self.given().found;
+        let this = Found { bytes, layout };
+        let shares = |other: &Found| other.bytes.start < this.bytes.end && this.bytes.start < other.bytes.end;
+        if found.contains(&this) {
+            return true;
+        }
+        let is_apart = !found.iter().any(shares);
+        if is_apart {
+            found.push(this);
+        }
+        is_apart
     }
 }
 
@@ -426,12 +475,60 @@ mod tests {
         let view = region.view().unwrap();
         let place = |offset, count| {
             region.mapping.header().directory.damage(Place { offset, count });
-            view.place::<AtomicU64>("words", count, 64).map(drop)
+            view.place::<AtomicU64>("words", count, 8).map(drop)
         };
         assert!(place(4096, 100).is_ok() && place((1 << 16) - 8, 1).is_ok());
         let bad = [(0, 1), (4088, 1), (4100, 1), (1 << 16, 1), ((1 << 16) - 8, 2), (u64::MAX - 7, 1), (4096, u64::MAX)];
         for (offset, count) in bad {
             assert!(matches!(place(offset, count), Err(RegionError::Differs { .. })), "{count} at {offset}");
         }
+    }
+
+    /// Bytes of one value are never reached as another one's, whose atomics may have other sizes.
+    #[test]
+    fn a_damaged_directory_gives_no_two_handles_to_one_byte() {
+        let region = Region::shared(1 << 16).unwrap();
+        let _words: Handle<[AtomicU64]> = region.place("words", 100, 64).unwrap();
+        let _halves: Handle<[AtomicU32]> = region.place("halves", 100, 64).unwrap();
+        let view = region.view().unwrap();
+        let words = |offset| {
+            region.mapping.header().directory.damage(Place { offset, count: 100 });
+            view.place::<AtomicU64>("words", 100, 64).map(drop)
+        };
+        view.place::<AtomicU32>("halves", 100, 64).unwrap();
+        assert!(words(4096).is_ok() && words(4096).is_ok(), "twice the same");
+        // Halves lie at 4928..5328.
+        for offset in [4096 + 64, 4928, 4928 - 64, 4928 + 384, 8192 + 8] {
+            assert!(matches!(words(offset), Err(RegionError::Differs { .. })), "{offset}");
+        }
+        assert!(words(4928 + 448).is_ok());
+    }
+
+    /// What others write over the header does not make the region give out anything twice.
+    #[test]
+    fn what_was_given_out_is_remembered_outside_of_the_region() {
+        let region = Region::shared(1 << 16).unwrap();
+        let first: Handle<[AtomicU64]> = region.place("first", 8, 64).unwrap();
+        for next_byte in [0, 4096, u64::MAX] {
+            region.view().unwrap().mapping.header().next_byte.store(next_byte, Relaxed);
+            let full = region.place::<AtomicU64>("more", 1 << 16, 64).unwrap_err();
+            assert_eq!(full, RegionError::Full { asked_bytes: 1 << 19, left_bytes: (1 << 16) - 4096 - 64 });
+        }
+        let second: Handle<[AtomicU64]> = region.place("second", 8, 64).unwrap();
+        second[0].store(1, Relaxed);
+        assert_eq!((first[0].load(Relaxed), region.used_bytes()), (0, 4096 + 128));
+    }
+
+    #[test]
+    fn an_alignment_is_the_same_for_who_makes_and_who_finds() {
+        let region = Region::shared(1 << 16).unwrap();
+        let _first: Handle<[AtomicU64]> = region.place("first", 1, 64).unwrap();
+        let _words: Handle<[AtomicU64]> = region.place("words", 8, 64).unwrap();
+        let view = region.view().unwrap();
+        let refused = |align_bytes| view.place::<AtomicU64>("words", 8, align_bytes).unwrap_err();
+        assert!(matches!(refused(128), RegionError::Differs { .. }));
+        assert!(matches!(refused(0), RegionError::BadAlignment { .. }));
+        assert!(matches!(refused(4 << 20), RegionError::BadAlignment { .. }));
+        assert!(view.place::<AtomicU64>("words", 8, 64).is_ok());
     }
 }

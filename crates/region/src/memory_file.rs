@@ -1,9 +1,9 @@
 //! Files in memory that several mappings, and several processes, have in common.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,9 +20,26 @@ pub(crate) struct MemoryFile {
     path: Option<Arc<Path>>,
 }
 
-fn errno_of(error: &io::Error) -> i32 {
-    error.raw_os_error().unwrap_or(0)
+/// What the system said, or would have said: a path with a zero in it, or a length beyond all limits, it never sees.
+pub(crate) fn errno_of(error: &io::Error) -> i32 {
+    error.raw_os_error().unwrap_or(libc::EINVAL)
 }
+
+/// Refuses a file that others could have made, or may change.
+pub(crate) fn check_ours(path: &Path, metadata: &Metadata) -> Result<(), RegionError> {
+    // SAFETY: asks for a number, and cannot fail.
+    let me = unsafe { libc::geteuid() };
+    let what = match () {
+        () if !metadata.is_file() => "is not a file",
+        () if metadata.uid() != me => "belongs to another user",
+        () if metadata.mode() & 0o077 != 0 => "may be opened by other users",
+        () => return Ok(()),
+    };
+    Err(RegionError::NotOurs { path: path.display().to_string(), what })
+}
+
+/// Pieces in which memory is taken where signals interrupt the system, at least.
+const PIECE_BYTES_MIN: u64 = 1 << 20;
 
 impl MemoryFile {
     fn of(file: File, path: Option<&Path>) -> MemoryFile {
@@ -51,20 +68,26 @@ impl MemoryFile {
     pub fn create(path: &Path, bytes: u64) -> Result<MemoryFile, RegionError> {
         let options = || OpenOptions::new().read(true).write(true).create_new(true).mode(0o600).open(path);
         let file = options().map_err(|error| refused(path, "make", &error))?;
-        let made = file.set_len(bytes).map_err(|error| refused(path, "make longer", &error));
-        made.inspect_err(|_| drop(std::fs::remove_file(path)))?;
-        Ok(MemoryFile::of(file, Some(path)))
+        let file = MemoryFile::of(file, Some(path));
+        let made = check_limit(bytes).and_then(|()| file.file.set_len(bytes));
+        made.map_err(|error| refused(path, "make longer", &error)).inspect_err(|_| file.remove())?;
+        Ok(file)
+    }
+
+    /// Takes the name of a new file away: it is not to be found half made.
+    pub fn remove(&self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path); // Whoever finds it sees that it is not complete.
+        }
     }
 
     /// The file that another process has made, and how long it is.
     pub fn open(path: &Path) -> Result<(MemoryFile, u64), RegionError> {
-        let options = || OpenOptions::new().read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(path);
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY; // It may be no file at all.
+        let options = || OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
         let file = options().map_err(|error| refused(path, "open", &error))?;
         let metadata = file.metadata().map_err(|error| refused(path, "look at", &error))?;
-        if !metadata.is_file() {
-            let what = "it is not a file".to_string();
-            return Err(RegionError::NotARegion { path: path.display().to_string(), what });
-        }
+        check_ours(path, &metadata)?;
         Ok((MemoryFile::of(file, Some(path)), metadata.len()))
     }
 
@@ -76,19 +99,53 @@ impl MemoryFile {
         self.no
     }
 
-    /// Takes memory for a part of a file that has a name.
+    /// Whether all of it is zero, as far as a few bytes at its beginning tell. No memory is taken for that, as it would
+    /// be by a look through a mapping: it may be missing.
+    pub fn begins_with_zeroes(&self) -> Result<bool, RegionError> {
+        let mut bytes = [0; 8];
+        let path = self.path.as_deref().unwrap_or(Path::new(""));
+        self.file.read_exact_at(&mut bytes, 0).map_err(|error| refused(path, "read", &error))?;
+        Ok(bytes == [0; 8])
+    }
+
+    /// Takes memory for a part of a file that has a name, and that nobody uses yet.
     pub fn take(&self, offset: u64, bytes: u64) -> Result<(), RegionError> {
         let Some(path) = &self.path else { return Ok(()) };
-        if bytes == 0 {
-            return Ok(());
+        let (end, mut at, mut piece_bytes) = (offset + bytes, offset, bytes);
+        while at < end {
+            let piece_bytes_now = piece_bytes.min(end - at);
+            // SAFETY: a call on our own descriptor.
+            let errno = unsafe { libc::posix_fallocate(self.fd(), at as libc::off_t, piece_bytes_now as libc::off_t) };
+            match errno {
+                0 => at += piece_bytes_now,
+                // Nothing was taken of the piece. A smaller one has more hope between two signals.
+                libc::EINTR => piece_bytes = (piece_bytes / 2).max(PIECE_BYTES_MIN),
+                errno => {
+                    self.give_back(offset, at - offset);
+                    return Err(match errno {
+                        libc::ENOSPC => RegionError::NoMemory { path: path.display().to_string(), bytes },
+                        errno => refused(path, "take memory for", &io::Error::from_raw_os_error(errno)),
+                    });
+                }
+            }
         }
-        // SAFETY: a call on our own descriptor.
-        match unsafe { libc::posix_fallocate(self.fd(), offset as libc::off_t, bytes as libc::off_t) } {
-            0 => Ok(()),
-            libc::ENOSPC => Err(RegionError::NoMemory { path: path.display().to_string(), bytes }),
-            errno => Err(refused(path, "take memory for", &io::Error::from_raw_os_error(errno))),
-        }
+        Ok(())
     }
+
+    fn give_back(&self, offset: u64, bytes: u64) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        // SAFETY: a call on our own descriptor; the bytes are zero, and nobody uses them.
+        unsafe { libc::fallocate(self.fd(), mode, offset as libc::off_t, bytes as libc::off_t) };
+    }
+}
+
+/// Beyond the limit of the process for files, the system would end it by a signal.
+fn check_limit(bytes: u64) -> io::Result<()> {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: `limit` is ours to be written.
+    let is_known = unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) } == 0;
+    let is_beyond = is_known && limit.rlim_cur != libc::RLIM_INFINITY && bytes > limit.rlim_cur;
+    if is_beyond { Err(io::Error::from_raw_os_error(libc::EFBIG)) } else { Ok(()) }
 }
 
 fn refused(path: &Path, doing: &'static str, error: &io::Error) -> RegionError {

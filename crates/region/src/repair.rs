@@ -148,10 +148,12 @@ impl SlotTable {
         }
         let me = self.try_current()?;
         let latch = self.repair_latch();
-        while let Err(held) = latch.exclusive_within(me, LOOK_AT_OWNER_NS) {
-            if let Some(owner) = held.owner
+        while latch.exclusive_within(me, LOOK_AT_OWNER_NS).is_err() {
+            // Another one may take it over and free the slot, whose next thread may then repair by this name.
+            let seen = latch.version();
+            if let Some(owner) = latch.owner()
                 && self.is_dead(owner)
-                && latch.take_over(owner, me)
+                && latch.take_over_since(seen, owner, me)
             {
                 break;
             }

@@ -24,7 +24,9 @@
 //! T6. There is one slot more than threads may have at once, the last. It is for who mends after a panic when no other
 //!     is free. Several that mend at once use it one after the other. While one waits for it, it holds nothing, and
 //!     nobody waits for it: each mends for all who have panicked before.
-//! T7. A process that leaves gives its slots back, also those of threads that go on.
+//! T7. A process that leaves gives its slots back, to threads of any process, also those of threads that go on. The
+//!     only exception is a slot that is lost: it is given back when it is mended.
+//! T8. A child of a fork gives nothing back: the slots are its parent's, whose memory it has in common.
 //!
 //! Which processes live is asked of the members of a region that real ones share, and of `sync` in a simulation.
 
@@ -148,6 +150,15 @@ mod table {
             self.long_latch.store(0, Relaxed); // Published by the Release below.
             self.state.store(FREE, Release); // Pairs with the Acquire of the next claim.
         }
+
+        /// Threads of all processes may have it, if it is that process's and no thread has it.
+        #[cfg(not(miri))]
+        fn disown(&self, process: u32) {
+            if self.state.load(Acquire) == FREE {
+                // Pairs with the Acquire in `claim_slot`.
+                let _ = self.process.compare_exchange(process + 1, 0, Release, Relaxed);
+            }
+        }
     }
 
     /// The slots of a region.
@@ -159,7 +170,7 @@ mod table {
         held: Handle<[HeldLine]>,
         /// Held by the thread that repairs.
         repair: Handle<Latch>,
-        fork: ForkMark,
+        fork: Arc<ForkMark>,
         after_panics: OnceLock<AfterPanic>,
         /// Which slots threads of this process have from this table. Whoever takes the mark away gives the slot back:
         /// the thread as it ends, or the table as it goes.
@@ -177,6 +188,7 @@ mod table {
                     if taken.swap(false, AcqRel) {
                         slot.give_back();
                     }
+                    slot.disown(self.process());
                 }
             }
         }
@@ -215,7 +227,7 @@ mod table {
             let slots = region.place::<ThreadSlot>("threads.slots", count, 64)?;
             let held = region.place::<HeldLine>("threads.held", count, 64)?;
             let repair = region.place_one::<Latch>("threads.repair", 64)?;
-            let fork = ForkMark::new()?;
+            let fork = Arc::new(ForkMark::new()?);
             Ok(SlotTable {
                 id: next_id(),
                 slots,
@@ -229,7 +241,8 @@ mod table {
             })
         }
 
-        /// The same in a region that other processes have, too: `members` says which of them have died.
+        /// The same in a region that other processes have, too: `members` says which of them have died. One place among
+        /// them is for one table.
         ///
         /// # Errors
         /// As [`SlotTable::place`].
@@ -328,8 +341,8 @@ mod table {
                 return None;
             }
             self.taken[usize::from(no.0)].store(true, Release); // Pairs with the exchange of who gives it back.
-            let (slots, taken) = (self.slots.downgrade(), Arc::clone(&self.taken));
-            let claim = Claim { table_id: self.id, no, slots, taken };
+            let (slots, taken, fork) = (self.slots.downgrade(), Arc::clone(&self.taken), Arc::clone(&self.fork));
+            let claim = Claim { table_id: self.id, no, slots, taken, fork };
             // A thread that already runs its destructors keeps the slot until the region goes.
             let _ = CLAIMS.try_with(|claims| claims.borrow_mut().add(claim));
             Some(no)
@@ -433,8 +446,9 @@ mod table {
         fn unburied(&self) -> impl Iterator<Item = (&Members, u32)> {
             let members = self.members.iter().flat_map(|members| members.iter().map(|no| (&**members, no)));
             members.filter(|(members, no)| {
-                let has_slots = self.iter_owned().any(|slot| self.slot(slot).process() == Some(*no));
-                !has_slots && members.is_dead(*no)
+                let has_slots = || self.iter_owned().any(|slot| self.slot(slot).process() == Some(*no));
+                // The last look is after its death. Before, it may have taken one.
+                !has_slots() && members.is_dead(*no) && !has_slots()
             })
         }
 
@@ -523,6 +537,7 @@ mod table {
         no: SlotNo,
         slots: WeakHandle<[ThreadSlot]>,
         taken: Arc<[AtomicBool]>,
+        fork: Arc<ForkMark>,
     }
 
     /// The slots that a thread has, given back when this is dropped.
@@ -548,7 +563,8 @@ mod table {
             let _ = LAST.try_with(|last| last.set((0, SlotNo(0))));
             for claim in self.0.drain(..) {
                 let no = usize::from(claim.no.0);
-                if let Some(slots) = claim.slots.upgrade()
+                if !claim.fork.is_of_a_parent() // T8
+                    && let Some(slots) = claim.slots.upgrade()
                     && claim.taken[no].swap(false, AcqRel)
                 {
                     slots[no].give_back();

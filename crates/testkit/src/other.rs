@@ -3,6 +3,7 @@
 //!
 //! The program has one test, [`THE_OTHER`], that does nothing unless [`role`] gives it something to do.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -37,7 +38,19 @@ impl Other {
     /// The system does not let it.
     #[must_use]
     pub fn start(role: &str, dir: &Path) -> Other {
-        let mut child = Command::new(std::env::current_exe().expect("a program that runs has a file"))
+        Other::start_under(&[], role, dir)
+    }
+
+    /// The same by another program, which runs the one that is added to these words.
+    ///
+    /// # Panics
+    /// The system does not let it.
+    #[must_use]
+    pub fn start_under(launcher: &[&str], role: &str, dir: &Path) -> Other {
+        let own = std::env::current_exe().expect("a program that runs has a file");
+        let mut words = launcher.iter().map(OsStr::new).chain([own.as_os_str()]);
+        let mut child = Command::new(words.next().expect("one at least"))
+            .args(words)
             .args(["--exact", THE_OTHER, "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(DIR, dir)

@@ -6,6 +6,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::memory_file::{check_ours, errno_of};
 use crate::{ForkMark, RegionError};
 
 /// A lock file, as this process has it: opened once, and never closed (M4).
@@ -31,7 +32,7 @@ impl LockFile {
         let shown = path.display().to_string();
         let refused = |doing| {
             let path = shown.clone();
-            move |error: std::io::Error| RegionError::File { path, doing, errno: error.raw_os_error().unwrap_or(0) }
+            move |error: std::io::Error| RegionError::File { path, doing, errno: errno_of(&error) }
         };
         let mut all = lock(&ALL);
         let known = |all: &[Arc<LockFile>], is: &Metadata| {
@@ -52,10 +53,19 @@ impl LockFile {
             std::mem::forget(file); // The name has come to mean it in between.
             return Ok(known);
         }
+        check_ours(path, &metadata)?;
         let (own, fork) = (Mutex::new(Vec::new()), ForkMark::new()?);
         let opened = Arc::new(LockFile { file, shown, own, fork, device: metadata.dev(), inode: metadata.ino() });
         all.push(Arc::clone(&opened));
         Ok(opened)
+    }
+
+    pub fn device(&self) -> u64 {
+        self.device
+    }
+
+    pub fn inode(&self) -> u64 {
+        self.inode
     }
 
     /// True in a child of the process that opened it.

@@ -61,3 +61,25 @@ impl FutexKey {
         self.memory != 0
     }
 }
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_shared_while_a_view_has_it() {
+        let (start, bytes) = (0x7000_0000_0000, 8192); // Nothing is mapped there, and nothing is read.
+        assert!(!FutexKey::of(start).is_shared());
+        add_view(start, bytes, 5);
+        add_view(start + (1 << 20), bytes, 5);
+        assert!(FutexKey::of(start).is_shared() && FutexKey::of(start + bytes - 4).is_shared());
+        assert!(!FutexKey::of(start - 4).is_shared() && !FutexKey::of(start + bytes).is_shared());
+        assert!(FutexKey::of(start + 64) == FutexKey::of(start + (1 << 20) + 64), "the same word");
+        assert!(FutexKey::of(start + 64) != FutexKey::of(start + 68));
+        remove_view(start);
+        assert!(!FutexKey::of(start).is_shared(), "what lies there next is another thing");
+        assert!(FutexKey::of(start + (1 << 20)).is_shared());
+        remove_view(start + (1 << 20));
+        assert!(!FutexKey::of(start + (1 << 20)).is_shared());
+    }
+}
