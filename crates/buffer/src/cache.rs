@@ -97,7 +97,8 @@ impl Cache {
             });
         }
         let frame_count = frame_count as u32;
-        let table = PageTable::new(&region, data.len()?.div_ceil(u64::from(page_bytes)), max_pages)?;
+        let data_pages = data.len()?.div_ceil(u64::from(page_bytes));
+        let table = PageTable::new(&region, data_pages, max_pages, tuning.table_pages_min)?;
         let frames = Frames::new(&region, frame_count, page_bytes, slots.count())?;
         if region.is_made_here() {
             frames.control().policy.store(policy as u64, Relaxed);
@@ -165,7 +166,14 @@ impl Cache {
     /// Bytes of the region that the page table of a cache for these takes at the open.
     #[must_use]
     pub fn table_bytes(data_bytes: u64, page_bytes: u32, max_pages: u64) -> u64 {
-        PageTable::first_places(data_bytes.div_ceil(u64::from(page_bytes)), max_pages) * size_of::<PageEntry>() as u64
+        PageTable::first_bytes(data_bytes.div_ceil(u64::from(page_bytes)), max_pages)
+    }
+
+    /// Bytes of address space that the page table reserves besides in a region that other processes can have, too
+    /// ([`Region::is_shared`](ledgerstone_region::Region::is_shared)). Memory comes as the data file grows.
+    #[must_use]
+    pub fn reserved_table_bytes(data_bytes: u64, page_bytes: u32, max_pages: u64) -> u64 {
+        PageTable::reserved_bytes(data_bytes.div_ceil(u64::from(page_bytes)), max_pages)
     }
 
     /// A page to be read without latching it, read in if it is absent.
@@ -380,6 +388,11 @@ impl Cache {
         }
     }
 
+    /// The entry of a page, if there is one: so it is if the page was ever in memory, or was latched.
+    pub(crate) fn entry_there(&self, id: PageId) -> Option<&PageEntry> {
+        self.table.get(id.0)
+    }
+
     /// The entry of a page that is about to be latched. Those below `pages_seen` are looked at after a death, and pages
     /// in memory are.
     #[inline]
@@ -412,6 +425,11 @@ impl Cache {
     /// The largest id of a page that was latched, and one more.
     pub(crate) fn pages_seen(&self) -> u64 {
         self.pool.frames.control().pages_seen.load(SeqCst)
+    }
+
+    /// The entries of all pages from `from` on that were latched ever. Makes none.
+    pub(crate) fn seen(&self, from: PageId) -> impl Iterator<Item = (PageId, &PageEntry)> {
+        self.table.entries(from.0, self.pages_seen())
     }
 
     pub(crate) fn page_table_bytes(&self) -> u64 {

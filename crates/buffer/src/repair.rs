@@ -118,8 +118,7 @@ impl Cache {
     /// Whether a thread holds a latch of a page, a frame or a lane, or writes a page.
     #[must_use]
     pub fn is_held_up_by(&self, slot: SlotNo) -> bool {
-        let mut entries = (0..self.pages_seen()).filter_map(|no| self.entry(PageId(no)).ok());
-        entries.any(|entry| entry.latch.owner() == Some(slot))
+        self.seen(PageId(0)).any(|(_, entry)| entry.latch.owner() == Some(slot))
             || self.lane_owners().any(|(_, owner)| owner == slot)
             || self.pool.frames.all().any(|(_, frame)| [frame.in_hand_of(), frame.writer()].contains(&Some(slot)))
     }
@@ -176,7 +175,7 @@ impl<'c> CacheRepair<'c> {
 
     fn recount_shared(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
         for name in dead.held_shared() {
-            if let Ok(entry) = self.cache.entry(page_of(name)) {
+            if let Some(entry) = self.cache.entry_there(page_of(name)) {
                 dead.recount_shared(&entry.latch, name)?;
             }
         }
@@ -199,7 +198,7 @@ impl<'c> CacheRepair<'c> {
     fn mend_home(&self, lane: u32, owner: SlotNo) -> Result<(), BufferError> {
         let cache = self.cache;
         let is_its = |id| {
-            let frame = cache.entry(id).ok().and_then(PageEntry::frame);
+            let frame = cache.entry_there(id).and_then(PageEntry::frame);
             frame.is_some_and(|frame| cache.pool.frames.descriptor(frame).writer() == Some(owner))
         };
         cache.double_write.mend_home(lane, &*cache.data, is_its)?;
@@ -210,7 +209,7 @@ impl<'c> CacheRepair<'c> {
     fn take_strays(&self, dead: &Dead<'_>, me: SlotNo) {
         let frames = &self.cache.pool.frames;
         for (frame, descriptor) in frames.all() {
-            let Some(entry) = descriptor.page().and_then(|id| self.cache.entry(id).ok()) else { continue };
+            let Some(entry) = descriptor.page().and_then(|id| self.cache.entry_there(id)) else { continue };
             let is_stray = entry.latch.owner().is_some_and(|owner| dead.has(owner))
                 && entry.frame() != Some(frame)
                 && !descriptor.is_dirty();
@@ -222,8 +221,7 @@ impl<'c> CacheRepair<'c> {
     }
 
     fn take_latches(&self, dead: &Dead<'_>, me: SlotNo) {
-        for id in (0..self.cache.pages_seen()).map(PageId) {
-            let Ok(entry) = self.cache.entry(id) else { break };
+        for (id, entry) in self.cache.seen(PageId(0)) {
             if let Some(owner) = entry.latch.owner()
                 && dead.has(owner)
                 && entry.latch.take_over(owner, me)

@@ -20,6 +20,9 @@ pub(crate) struct MemoryFile {
     path: Option<Arc<Path>>,
 }
 
+/// Bytes that one call takes.
+const TAKEN_AT_ONCE: u64 = 16 << 20;
+
 fn errno_of(error: &io::Error) -> i32 {
     error.raw_os_error().unwrap_or(0)
 }
@@ -76,18 +79,29 @@ impl MemoryFile {
         self.no
     }
 
-    /// Takes memory for a part of a file that has a name.
+    /// Takes memory for a part of a file that has a name. A part of that again, if it is taken already.
     pub fn take(&self, offset: u64, bytes: u64) -> Result<(), RegionError> {
         let Some(path) = &self.path else { return Ok(()) };
-        if bytes == 0 {
-            return Ok(());
+        let end = offset + bytes;
+        let mut from = offset;
+        while from < end {
+            // A signal that comes meanwhile undoes what one call has done, so none does very much.
+            let part = (end - from).min(TAKEN_AT_ONCE);
+            // SAFETY: a call on our own descriptor.
+            match unsafe { libc::posix_fallocate(self.fd(), from as libc::off_t, part as libc::off_t) } {
+                0 => from += part,
+                libc::EINTR => {}
+                libc::ENOSPC | libc::ENOMEM => return Err(self.no_memory(bytes)),
+                errno => return Err(refused(path, "take memory for", &io::Error::from_raw_os_error(errno))),
+            }
         }
-        // SAFETY: a call on our own descriptor.
-        match unsafe { libc::posix_fallocate(self.fd(), offset as libc::off_t, bytes as libc::off_t) } {
-            0 => Ok(()),
-            libc::ENOSPC => Err(RegionError::NoMemory { path: path.display().to_string(), bytes }),
-            errno => Err(refused(path, "take memory for", &io::Error::from_raw_os_error(errno))),
-        }
+        Ok(())
+    }
+
+    /// The file system refuses so much.
+    pub fn no_memory(&self, bytes: u64) -> RegionError {
+        let path = self.path.as_ref().map_or_else(|| "a file without a name".into(), |path| path.display().to_string());
+        RegionError::NoMemory { path, bytes }
     }
 }
 

@@ -73,6 +73,7 @@ impl Parts {
         let data = disk.open(DATA, FILE)?;
         let parts_bytes = [
             Cache::table_bytes(data.len()?, state.page_bytes, effective.page_count_max),
+            reserved_table_bytes(data.len()?, state.page_bytes, effective.page_count_max),
             effective.cache_bytes,
             effective.cache_bytes / 16,
             effective.log_buffer_bytes,
@@ -216,6 +217,14 @@ impl Parts {
             checkpoints,
             is_closed: AtomicBool::new(false),
         })
+    }
+}
+
+/// What the page table takes besides, if simulated processes share the region.
+fn reserved_table_bytes(data_bytes: u64, page_bytes: u32, page_count_max: u64) -> u64 {
+    match cfg!(feature = "deaths") {
+        true => Cache::reserved_table_bytes(data_bytes, page_bytes, page_count_max),
+        false => 0,
     }
 }
 
