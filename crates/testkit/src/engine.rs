@@ -101,8 +101,9 @@ impl EngineKit {
     /// Bytes of a region for it.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
-        let rest_of_table = Cache::reserved_table_bytes(0, self.page_bytes, self.page_count_max);
-        (16 << 20) + rest_of_table + 2 * (self.cache_bytes() + self.log_buffer_bytes) + 256 * u64::from(self.lock_count)
+        let (page_bytes, pages) = (self.page_bytes, self.page_count_max);
+        let table = Cache::table_bytes(0, page_bytes, pages) + Cache::reserved_table_bytes(0, page_bytes, pages);
+        (16 << 20) + table + 2 * (self.cache_bytes() + self.log_buffer_bytes) + 256 * u64::from(self.lock_count)
     }
 
     /// The engine of a region that real processes share: made if the region was made here, and joined otherwise.
