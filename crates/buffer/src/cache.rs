@@ -440,10 +440,7 @@ impl Cache {
 /// The writer and the readers end by themselves; nobody waits for them, since one of them may do the last drop.
 impl Drop for Cache {
     fn drop(&mut self) {
-        // Not that of another process.
-        if self.writer.is_started() {
-            self.tell_writer_to_stop();
-        }
+        self.tell_writer_to_stop(); // Not that of another process.
         self.readers.tell_to_stop();
     }
 }

@@ -85,8 +85,8 @@ shared! {
         pub(crate) writer_call: AtomicU32,
         /// 1 while the background writer sleeps.
         pub(crate) writer_asleep: AtomicU32,
-        /// 1 if the background writer shall end.
-        pub(crate) writer_stop: AtomicU32,
+        /// Slot + 1 of the thread that is the background writer; 0 nobody (B2 in `writer.rs`).
+        pub(crate) writer: AtomicU32,
         /// Lanes of the double-write area: 16 bits each, slot + 1 of the thread that has taken it (`lane.rs`).
         pub(crate) lanes: AtomicU64,
         /// Bytes that went to the double-write area: counted where its lanes are.

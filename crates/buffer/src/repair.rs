@@ -11,6 +11,7 @@
 //! | `rec_lsn`, `flushing_rec_lsn` | a page that is dirty without cause | nothing: it is written once more |
 //! | bits of free frames | a frame not found, now or when freed | sets those of free frames, and above other bits |
 //! | device waits | somebody who seems to wait for the device | it counts for nobody |
+//! | `writer` | nobody writes pages ahead of need | its name goes, so that another process starts one |
 //! | the bell: `progress_sleepers` | a sleeper too many; a ring that was not heard | counts from 0, and rings for all |
 //! | referenced bits, `touched`, words of policies, groups of frames | anything | nothing: they are hints |
 //! | statistics, `pages_seen`, calls of the writer | one more or less | nothing |
@@ -77,6 +78,7 @@ pub(crate) enum Part {
     InHand,
     FreeBits,
     DeviceWaits,
+    Writer,
     Bell,
     CopyOfTorn,
     AfterWrite,
@@ -85,7 +87,7 @@ pub(crate) enum Part {
 impl Part {
     /// In their order. Lanes come while frames say who writes, and before pages are read that may be torn at home;
     /// strays while the pages are latched.
-    const ORDER: [Part; 10] = [
+    const ORDER: [Part; 11] = [
         Part::Failure,
         Part::Shared,
         Part::Lanes,
@@ -95,6 +97,7 @@ impl Part {
         Part::InHand,
         Part::FreeBits,
         Part::DeviceWaits,
+        Part::Writer,
         Part::Bell,
     ];
 }
@@ -144,6 +147,7 @@ impl Repair for CacheRepair<'_> {
                 Part::InHand => self.free_in_hand(dead),
                 Part::FreeBits => self.show_free(),
                 Part::DeviceWaits => self.forget_device_waits(dead),
+                Part::Writer => self.cache.forget_dead_writer(|slot| dead.has(slot)),
                 Part::Bell => self.cache.pool.frames.ring_for_all(),
                 // Of lanes, and of latches.
                 Part::HomePages | Part::HalfChanged | Part::CopyOfTorn | Part::AfterWrite => {}
