@@ -11,7 +11,7 @@
 //! This file does not know how a page comes in (`miss.rs`) or goes out (`write_back.rs`).
 
 use crate::behind::Behind;
-use crate::config::{CacheConfig, Tuning};
+use crate::config::{CacheConfig, TornPages, Tuning};
 use crate::entry::PageEntry;
 use crate::error::BufferError;
 use crate::frame::Frames;
@@ -100,11 +100,17 @@ impl Cache {
         let data_pages = data.len()?.div_ceil(u64::from(page_bytes));
         let table = PageTable::new(&region, data_pages, max_pages, tuning.table_pages_min)?;
         let frames = Frames::new(&region, frame_count, page_bytes, slots.count())?;
-        if region.is_made_here() {
-            frames.control().policy.store(policy as u64, Relaxed);
-        }
-        let batch_pages = tuning.batch_pages_max.min(frame_count / 4).max(1);
-        let double_write = DoubleWrite::open(double_write, page_bytes, batch_pages, tuning.torn_pages)?;
+        let (batch_pages, torn_pages) = (tuning.batch_pages_max.min(frame_count / 4).max(1), tuning.torn_pages);
+        let double_write = if region.is_made_here() {
+            let control = frames.control();
+            control.policy.store(policy as u64, Relaxed); // Nobody else has the region yet.
+            control.batch_pages.store(batch_pages.into(), Relaxed);
+            control.device_is_atomic.store((torn_pages == TornPages::DeviceAtomic).into(), Relaxed);
+            DoubleWrite::open(double_write, page_bytes, batch_pages, torn_pages)?
+        } else {
+            let (batch_pages, torn_pages) = frames.control().double_write();
+            DoubleWrite::join(double_write, page_bytes, batch_pages, torn_pages)?
+        };
         Ok(Arc::new(Cache {
             policies: [Policy::Clock.make(&region, frame_count)?, Policy::Lru.make(&region, frame_count)?],
             table,

@@ -38,6 +38,7 @@
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
+use crate::config::TornPages;
 use crate::dirt::{self, state};
 use crate::frame_no::FrameNo;
 use crate::free::FreeBits;
@@ -73,7 +74,11 @@ shared! {
         groups_used: AtomicU64,
         /// Which policy is in force.
         pub(crate) policy: AtomicU64,
-        groups_line: [AtomicU64; 4],
+        /// Pages of a batch at most, and whether the device writes pages whole: as who made the region has it. Others
+        /// write in the same double-write area, so it is theirs, too.
+        pub(crate) batch_pages: AtomicU64,
+        pub(crate) device_is_atomic: AtomicU64,
+        groups_line: [AtomicU64; 2],
         /// The bell: raised when a frame was given back, a batch was written, a lane was given back.
         progress: AtomicU32,
         /// How many threads sleep for it. After a death it may be too low for a while: then one of them sleeps on until
@@ -108,6 +113,17 @@ shared! {
 impl Control {
     pub(crate) fn progress_sleepers(&self) -> u32 {
         self.progress_sleepers.load(SeqCst)
+    }
+}
+
+impl Control {
+    /// What stands for all processes about the double-write area.
+    pub(crate) fn double_write(&self) -> (u32, TornPages) {
+        let batch_pages = self.batch_pages.load(Relaxed).clamp(1, u64::from(u32::MAX)) as u32; // Set with the region.
+        match self.device_is_atomic.load(Relaxed) {
+            0 => (batch_pages, TornPages::DoubleWrite),
+            _ => (batch_pages, TornPages::DeviceAtomic),
+        }
     }
 }
 

@@ -84,3 +84,29 @@ fn pages_are_refused_while_there_is_no_memory_for_their_entries() {
     one.write(PageId(100_000), 3).unwrap();
     assert_eq!(other.read(PageId(100_000)).unwrap(), 3);
 }
+
+/// Lanes of another length would lie over those that the other one writes.
+#[test]
+fn who_joins_a_region_uses_the_lanes_of_who_made_it() {
+    let (dir, disk, log) = (dir_in_memory(), SimDisk::new(), Arc::new(FakeLog::new()));
+    let one = try_cache(create(dir.path()), &disk, &log, tuning()).unwrap();
+    one.write(PageId(1), 1).unwrap();
+    one.cache.write_back_all().unwrap();
+    let area = |disk: &SimDisk| {
+        let file = disk.open("double-write", Open::READ).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(0, &mut bytes).unwrap();
+        bytes
+    };
+    let before = area(&disk);
+    let others = Tuning { batch_pages_max: 3, torn_pages: crate::TornPages::DeviceAtomic, ..tuning() };
+    let other = try_cache(join(dir.path()), &disk, &log, others).unwrap();
+    assert!(area(&disk) == before, "the area was made again");
+    other.write(PageId(5), 1).unwrap();
+    other.cache.write_back_all().unwrap();
+    assert_eq!(other.cache.double_write.batch_pages(), one.cache.double_write.batch_pages());
+    assert!(area(&disk) != before, "a page has gone home without a copy");
+    disk.remove("double-write").unwrap();
+    let refused = try_cache(join(dir.path()), &disk, &log, tuning()).err().expect("another area");
+    assert!(matches!(refused, BufferError::DoubleWriteShort { .. }), "{refused}");
+}
