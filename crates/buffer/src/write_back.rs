@@ -181,6 +181,15 @@ impl Cache {
         }
     }
 
+    /// For a thread that wants more than one frame, time and again, and finds too few clean ones: writes a batch, as the
+    /// page writer would. Returns how many pages; 0 if others write just now. Waits for the log and the device only.
+    ///
+    /// # Errors
+    /// A failed flush, write or sync fails the cache and the log for good (W5).
+    pub fn make_room(&self) -> Result<usize, BufferError> {
+        self.write_back_for_frame()
+    }
+
     /// For a thread that needs a frame and found none clean: writes a batch of those that the policy would take soon.
     /// Returns how many; 0 if there are none to write or all lanes are busy. Waits for the log and the device only, so
     /// that it may be called with latches held.
