@@ -446,7 +446,7 @@ impl Cache {
 /// The writer and the readers end by themselves; nobody waits for them, since one of them may do the last drop.
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.tell_writer_to_stop(); // Not that of another process.
+        self.leave_writers_place(); // Not that of another process.
         self.readers.tell_to_stop();
     }
 }

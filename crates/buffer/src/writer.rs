@@ -34,6 +34,7 @@ pub(crate) struct Writer {
 
 struct Thread {
     handle: sync::JoinHandle<()>,
+    place: Arc<Place>,
     is_stopped: Arc<AtomicBool>,
 }
 
@@ -43,7 +44,7 @@ impl Writer {
     }
 }
 
-/// A name in the word, which the thread takes away as it ends (B3).
+/// A name in the word, which is taken away when the thread ends, or with its cache (B3).
 struct Place {
     control: Handle<[Control]>,
     who: AtomicU32,
@@ -69,11 +70,18 @@ impl Place {
     fn is_ours(&self) -> bool {
         self.control[0].writer.load(SeqCst) == self.who.load(SeqCst)
     }
+
+    fn leave(&self) {
+        let _another_has_it = self.control[0].writer.compare_exchange(self.who.load(SeqCst), 0, SeqCst, SeqCst);
+    }
 }
 
-impl Drop for Place {
+/// The thread's time as the writer, also if it panics.
+struct InPlace<'p>(&'p Place);
+
+impl Drop for InPlace<'_> {
     fn drop(&mut self) {
-        let _another_has_it = self.control[0].writer.compare_exchange(self.who.load(SeqCst), 0, SeqCst, SeqCst);
+        self.0.leave();
     }
 }
 
@@ -81,11 +89,14 @@ impl Cache {
     /// Starts the background writer of all processes that have the region, in this one. Does nothing if another thread
     /// is it, and has not died.
     pub fn start_writer(self: &Arc<Self>) {
-        let Some(place) = self.take_writers_place() else { return };
+        let Some(place) = self.take_writers_place().map(Arc::new) else { return };
+        let of_thread = Arc::clone(&place);
         let (cache, is_stopped) = (Arc::downgrade(self), Arc::new(AtomicBool::new(false)));
         let (slots, began) = (Arc::clone(&self.pool.slots), Arc::new(AtomicU32::new(0)));
         let (begins, stops) = (Arc::clone(&began), Arc::clone(&is_stopped));
         let handle = sync::spawn("page writer", move || {
+            let in_place = InPlace(&of_thread);
+            let place = in_place.0;
             // Without one it writes until the log has to be flushed first.
             if let Ok(slot) = slots.try_current() {
                 place.rename(slot);
@@ -93,11 +104,11 @@ impl Cache {
             begins.store(1, SeqCst);
             sync::futex_wake(&begins, 1);
             let _guard = slots.guard_thread();
-            run(&cache, &place, &stops);
+            run(&cache, place, &stops);
         });
         *self.writer.mark.lock() = Some(handle.mark());
         // One that was taken over has ended, or ends by itself.
-        *self.writer.thread.lock() = Some(Thread { handle, is_stopped });
+        *self.writer.thread.lock() = Some(Thread { handle, place, is_stopped });
         // It has its slot before any thread that comes later.
         while began.load(SeqCst) == 0 {
             sync::futex_wait(&began, 0, None);
@@ -140,7 +151,7 @@ impl Cache {
     /// Ends the background writer and waits for it, if it is one of this process. Pages that are dirty stay so.
     pub fn stop_writer(&self) {
         let thread = self.writer.thread.lock().take();
-        if let Some(Thread { handle, is_stopped }) = thread {
+        if let Some(Thread { handle, is_stopped, .. }) = thread {
             self.tell_to_stop(&is_stopped);
             // A panic there was reported there; the cache goes on without a writer.
             let _panicked = handle.join();
@@ -153,10 +164,13 @@ impl Cache {
         self.writer.mark.lock().as_ref().is_some_and(sync::ThreadMark::is_current) || self.readers.is_one()
     }
 
-    /// If there is one of this process.
-    pub(crate) fn tell_writer_to_stop(&self) {
-        let is_stopped = self.writer.thread.lock().as_ref().map(|thread| Arc::clone(&thread.is_stopped));
-        is_stopped.inspect(|is_stopped| self.tell_to_stop(is_stopped));
+    /// The cache goes, and with it the writer of this process, if there is one. Nobody waits for its end: the process
+    /// may end before, and leave the region in order.
+    pub(crate) fn leave_writers_place(&self) {
+        if let Some(Thread { place, is_stopped, .. }) = self.writer.thread.lock().take() {
+            self.tell_to_stop(&is_stopped);
+            place.leave();
+        }
     }
 
     fn tell_to_stop(&self, is_stopped: &AtomicBool) {

@@ -154,6 +154,9 @@ impl Process {
         if ledgerstone_recovery::repair(&self.engine, also).unwrap() {
             self.engine.end_orphans(|_| panic!("nobody prepares")).unwrap();
         }
+        if !self.engine.cache.has_writer() {
+            self.engine.cache.start_writer();
+        }
     }
 
     /// Moves money between accounts, and counts how often in a record of its own, in the same transactions.
@@ -303,6 +306,8 @@ fn processes_are_killed_while_they_write_one_tree_and_the_others_go_on() {
         others.drain(..).for_each(Other::end);
     });
     first.look();
+    first.engine.cache.stop_writer();
+    assert!(!first.engine.cache.has_writer(), "whoever has left or was killed is the writer");
     first.check();
     assert_eq!(first.members.iter().collect::<Vec<_>>(), [first.members.no()], "all others have left, or are buried");
     assert_eq!(first.root.load(SeqCst), first.tree.root().0);
