@@ -70,6 +70,7 @@ impl Cache {
     /// [`Cache::repair_torn`].
     ///
     /// # Errors
+    /// `Pending` in a region that another process has made, for as long as it has changes pending.
     /// `Config` for sizes that cannot work, `Region` if the region is too small, `Disk`, and `DoubleWriteFormat` if the
     /// double-write area is another's.
     pub fn new(config: CacheConfig) -> Result<Arc<Cache>, BufferError> {
@@ -108,6 +109,9 @@ impl Cache {
             control.device_is_atomic.store((torn_pages == TornPages::DeviceAtomic).into(), Relaxed);
             DoubleWrite::open(double_write, page_bytes, batch_pages, torn_pages)?
         } else {
+            if frames.control().pending.load(SeqCst) != 0 {
+                return Err(BufferError::Pending);
+            }
             let (batch_pages, torn_pages) = frames.control().double_write();
             DoubleWrite::join(double_write, page_bytes, batch_pages, torn_pages)?
         };

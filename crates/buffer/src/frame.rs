@@ -78,7 +78,9 @@ shared! {
         /// write in the same double-write area, so it is theirs, too.
         pub(crate) batch_pages: AtomicU64,
         pub(crate) device_is_atomic: AtomicU64,
-        groups_line: [AtomicU64; 2],
+        /// 1 while changes of pages are pending, which the process that has made the region knows (P5 in `pending.rs`).
+        pub(crate) pending: AtomicU64,
+        groups_line: AtomicU64,
         /// The bell: raised when a frame was given back, a batch was written, a lane was given back.
         progress: AtomicU32,
         /// How many threads sleep for it. After a death it may be too low for a while: then one of them sleeps on until

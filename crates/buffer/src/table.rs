@@ -50,6 +50,7 @@ pub(crate) struct PageTable {
 }
 
 /// Entries for ids from the first piece's end on, which is a multiple of [`SPREAD_ENTRIES`] if there are such ids.
+#[expect(clippy::large_enum_variant, reason = "a process has one, and a box would cost each look a load")]
 enum Rest {
     Pieces(Pieces),
     Reserved(Reserved),
@@ -315,7 +316,11 @@ mod tests {
     fn a_table_is_as_long_as_it_may_be_and_no_longer() {
         assert_eq!(PageTable::first_entries(0, 100, FIRST_ENTRIES_MIN), 100);
         assert_eq!(PageTable::first_entries(0, 1 << 31, FIRST_ENTRIES_MIN), FIRST_ENTRIES_MIN);
-        assert_eq!(PageTable::first_entries(3 << 20, 1 << 31, FIRST_ENTRIES_MIN), 8 << 20, "a data file that is there, and as much again");
+        assert_eq!(
+            PageTable::first_entries(3 << 20, 1 << 31, FIRST_ENTRIES_MIN),
+            8 << 20,
+            "a data file that is there, and as much again"
+        );
         assert_eq!(PageTable::first_entries(1 << 30, 1 << 31, FIRST_ENTRIES_MIN), 1 << 31);
         let region = Region::anonymous(1 << 20).unwrap();
         let table = PageTable::new(&region, 0, 100, FIRST_ENTRIES_MIN).unwrap();

@@ -110,3 +110,27 @@ fn who_joins_a_region_uses_the_lanes_of_who_made_it() {
     let refused = try_cache(join(dir.path()), &disk, &log, tuning()).err().expect("another area");
     assert!(matches!(refused, BufferError::DoubleWriteShort { .. }), "{refused}");
 }
+
+struct NothingOfAny;
+
+impl crate::PendingRedo for NothingOfAny {
+    fn of(&self, _: PageId) -> Option<crate::PendingChanges> {
+        None
+    }
+
+    fn redo(&self, _: &mut ExclusivePage<'_>, _: &crate::PendingChanges, _: bool) -> Result<(), BufferError> {
+        Ok(())
+    }
+}
+
+/// Another process would read pages without the changes that they lack.
+#[test]
+fn nobody_joins_while_changes_are_pending() {
+    let (dir, disk, log) = (dir_in_memory(), SimDisk::new(), Arc::new(FakeLog::new()));
+    let one = try_cache(create(dir.path()), &disk, &log, tuning()).unwrap();
+    one.cache.set_pending(Arc::new(NothingOfAny));
+    let refused = try_cache(join(dir.path()), &disk, &log, tuning()).err();
+    assert!(matches!(refused, Some(BufferError::Pending)), "{refused:?}");
+    one.cache.clear_pending();
+    assert!(try_cache(join(dir.path()), &disk, &log, tuning()).is_ok());
+}
