@@ -61,7 +61,7 @@ impl Cache {
             }
             std::mem::take(&mut *list)
         };
-        let frame_of = |id: PageId| Some((id, self.entry(id).ok()?.frame()?));
+        let frame_of = |id: PageId| Some((id, self.entry_there(id)?.frame()?));
         let frames: Vec<(PageId, FrameNo)> = ids.into_iter().filter_map(frame_of).collect();
         self.write_back_left(frames)?;
         Ok(true)

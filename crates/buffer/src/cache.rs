@@ -11,7 +11,7 @@
 //! This file does not know how a page comes in (`miss.rs`) or goes out (`write_back.rs`).
 
 use crate::behind::Behind;
-use crate::config::{CacheConfig, Tuning};
+use crate::config::{CacheConfig, TornPages, Tuning};
 use crate::entry::PageEntry;
 use crate::error::BufferError;
 use crate::frame::Frames;
@@ -70,6 +70,7 @@ impl Cache {
     /// [`Cache::repair_torn`].
     ///
     /// # Errors
+    /// `Pending` in a region that another process has made, for as long as it has changes pending.
     /// `Config` for sizes that cannot work, `Region` if the region is too small, `Disk`, and `DoubleWriteFormat` if the
     /// double-write area is another's.
     pub fn new(config: CacheConfig) -> Result<Arc<Cache>, BufferError> {
@@ -97,13 +98,23 @@ impl Cache {
             });
         }
         let frame_count = frame_count as u32;
-        let table = PageTable::new(&region, data.len()?.div_ceil(u64::from(page_bytes)), max_pages)?;
+        let data_pages = data.len()?.div_ceil(u64::from(page_bytes));
+        let table = PageTable::new(&region, data_pages, max_pages, tuning.table_pages_min)?;
         let frames = Frames::new(&region, frame_count, page_bytes, slots.count())?;
-        if region.is_made_here() {
-            frames.control().policy.store(policy as u64, Relaxed);
-        }
-        let batch_pages = tuning.batch_pages_max.min(frame_count / 4).max(1);
-        let double_write = DoubleWrite::open(double_write, page_bytes, batch_pages, tuning.torn_pages)?;
+        let (batch_pages, torn_pages) = (tuning.batch_pages_max.min(frame_count / 4).max(1), tuning.torn_pages);
+        let double_write = if region.is_made_here() {
+            let control = frames.control();
+            control.policy.store(policy as u64, Relaxed); // Nobody else has the region yet.
+            control.batch_pages.store(batch_pages.into(), Relaxed);
+            control.device_is_atomic.store((torn_pages == TornPages::DeviceAtomic).into(), Relaxed);
+            DoubleWrite::open(double_write, page_bytes, batch_pages, torn_pages)?
+        } else {
+            if frames.control().pending.load(SeqCst) != 0 {
+                return Err(BufferError::Pending);
+            }
+            let (batch_pages, torn_pages) = frames.control().double_write();
+            DoubleWrite::join(double_write, page_bytes, batch_pages, torn_pages)?
+        };
         Ok(Arc::new(Cache {
             policies: [Policy::Clock.make(&region, frame_count)?, Policy::Lru.make(&region, frame_count)?],
             table,
@@ -165,7 +176,14 @@ impl Cache {
     /// Bytes of the region that the page table of a cache for these takes at the open.
     #[must_use]
     pub fn table_bytes(data_bytes: u64, page_bytes: u32, max_pages: u64) -> u64 {
-        PageTable::first_places(data_bytes.div_ceil(u64::from(page_bytes)), max_pages) * size_of::<PageEntry>() as u64
+        PageTable::first_bytes(data_bytes.div_ceil(u64::from(page_bytes)), max_pages)
+    }
+
+    /// Bytes of address space that the page table reserves besides in a region that other processes can have, too
+    /// ([`Region::is_shared`](ledgerstone_region::Region::is_shared)). Memory comes as the data file grows.
+    #[must_use]
+    pub fn reserved_table_bytes(data_bytes: u64, page_bytes: u32, max_pages: u64) -> u64 {
+        PageTable::reserved_bytes(data_bytes.div_ceil(u64::from(page_bytes)), max_pages)
     }
 
     /// A page to be read without latching it, read in if it is absent.
@@ -380,6 +398,11 @@ impl Cache {
         }
     }
 
+    /// The entry of a page, if there is one: so it is if the page was ever in memory, or was latched.
+    pub(crate) fn entry_there(&self, id: PageId) -> Option<&PageEntry> {
+        self.table.get(id.0)
+    }
+
     /// The entry of a page that is about to be latched. Those below `pages_seen` are looked at after a death, and pages
     /// in memory are.
     #[inline]
@@ -414,6 +437,11 @@ impl Cache {
         self.pool.frames.control().pages_seen.load(SeqCst)
     }
 
+    /// The entries of all pages from `from` on that were latched ever. Makes none.
+    pub(crate) fn seen(&self, from: PageId) -> impl Iterator<Item = (PageId, &PageEntry)> {
+        self.table.entries(from.0, self.pages_seen())
+    }
+
     pub(crate) fn page_table_bytes(&self) -> u64 {
         self.pages_seen() * size_of::<PageEntry>() as u64
     }
@@ -422,10 +450,7 @@ impl Cache {
 /// The writer and the readers end by themselves; nobody waits for them, since one of them may do the last drop.
 impl Drop for Cache {
     fn drop(&mut self) {
-        // Not that of another process.
-        if self.writer.is_started() {
-            self.tell_writer_to_stop();
-        }
+        self.leave_writers_place(); // Not that of another process.
         self.readers.tell_to_stop();
     }
 }

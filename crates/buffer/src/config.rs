@@ -1,6 +1,7 @@
 //! What a cache is made of, and its settings.
 
 use crate::replace::Policy;
+use crate::table::FIRST_ENTRIES_MIN;
 use crate::write_ahead::WriteAhead;
 use ledgerstone_disk::DiskFile;
 use ledgerstone_region::{Region, SlotTable};
@@ -25,6 +26,9 @@ pub struct Tuning {
     pub batch_pages_max: u32,
     /// Frames that the background writer keeps clean ahead of the policy, in parts of the cache: 16 is a sixteenth.
     pub clean_reserve_part: u32,
+    /// The page table has room for so many pages from the beginning, at least, where so many are allowed. A page behind
+    /// them takes some instructions more to be found.
+    pub table_pages_min: u64,
     /// How long a thread waits for a frame before it gets `CacheFull`. Time in which the device is at work does not
     /// count.
     pub full_wait_ns_max: u64,
@@ -36,6 +40,7 @@ impl Default for Tuning {
             torn_pages: TornPages::DoubleWrite,
             batch_pages_max: 64,
             clean_reserve_part: 16,
+            table_pages_min: FIRST_ENTRIES_MIN,
             full_wait_ns_max: 10_000_000_000,
         }
     }
@@ -58,7 +63,8 @@ pub struct CacheConfig {
     /// The limit for frames and descriptors together.
     pub cache_bytes: u64,
     /// Page ids below this can be used. The page table takes 16 bytes of address space a page, as pages are used:
-    /// [`Cache::table_bytes`](crate::Cache::table_bytes) of it in the region.
+    /// [`Cache::table_bytes`](crate::Cache::table_bytes) of it in the region. In a region that other processes can have,
+    /// all of it is there, in [`Cache::reserved_table_bytes`](crate::Cache::reserved_table_bytes) more.
     pub max_pages: u64,
     /// Which frame to take next.
     pub policy: Policy,

@@ -17,7 +17,7 @@ impl Cache {
         let mut wrong = String::new();
         let mut note = |what: String| _ = writeln!(wrong, "{what}");
         let me = self.pool.slot();
-        for (id, entry) in (0..self.pages_seen()).map(PageId).filter_map(|id| Some((id, self.entry(id).ok()?))) {
+        for (id, entry) in self.seen(PageId(0)) {
             if !entry.latch.try_exclusive(me) {
                 note(format!("{id} is latched: {:?}", entry.latch));
                 continue;
@@ -45,7 +45,7 @@ impl Cache {
             match descriptor.page() {
                 Some(id) => {
                     in_use += 1;
-                    if self.entry(id).ok().and_then(|entry| entry.frame()) != Some(frame) {
+                    if self.entry_there(id).and_then(|entry| entry.frame()) != Some(frame) {
                         note(format!("{frame} has {id}, which is elsewhere"));
                     }
                 }

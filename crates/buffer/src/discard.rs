@@ -26,8 +26,7 @@ impl Cache {
         // A thread that reads one of them in holds its entry until the page has its frame. So each entry is latched
         // once: what came in is found below. And what pages that left earlier had when they left counts no more: they
         // may come again as pages never written.
-        for id in (first.0..self.pages_seen()).map(PageId) {
-            let entry = self.entry(id)?;
+        for (id, entry) in self.seen(first) {
             self.latch_exclusive(id, entry)?;
             if entry.frame().is_none() {
                 entry.set_frame(None);

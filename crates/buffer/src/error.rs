@@ -56,6 +56,9 @@ pub enum BufferError {
     /// A write failed earlier. Nothing is read or written any more. Reopening recovers.
     #[error("the page cache failed: an earlier write of a page did not succeed")]
     Failed,
+    /// The process that has made the region knows of changes that pages lack, and others do not.
+    #[error("pages still lack changes from before the last restart; join when they have been made")]
+    Pending,
     /// A page came in that lacks changes which the log has, and they could not be repeated. The environment has failed.
     #[error("{what}")]
     NotRedone {

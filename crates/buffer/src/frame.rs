@@ -38,6 +38,7 @@
 //!
 //! This file does not know the page table, nor how a page gets in or out.
 
+use crate::config::TornPages;
 use crate::dirt::{self, state};
 use crate::frame_no::FrameNo;
 use crate::free::FreeBits;
@@ -73,7 +74,13 @@ shared! {
         groups_used: AtomicU64,
         /// Which policy is in force.
         pub(crate) policy: AtomicU64,
-        groups_line: [AtomicU64; 4],
+        /// Pages of a batch at most, and whether the device writes pages whole: as who made the region has it. Others
+        /// write in the same double-write area, so it is theirs, too.
+        pub(crate) batch_pages: AtomicU64,
+        pub(crate) device_is_atomic: AtomicU64,
+        /// 1 while changes of pages are pending, which the process that has made the region knows (P5 in `pending.rs`).
+        pub(crate) pending: AtomicU64,
+        groups_line: AtomicU64,
         /// The bell: raised when a frame was given back, a batch was written, a lane was given back.
         progress: AtomicU32,
         /// How many threads sleep for it. After a death it may be too low for a while: then one of them sleeps on until
@@ -85,8 +92,8 @@ shared! {
         pub(crate) writer_call: AtomicU32,
         /// 1 while the background writer sleeps.
         pub(crate) writer_asleep: AtomicU32,
-        /// 1 if the background writer shall end.
-        pub(crate) writer_stop: AtomicU32,
+        /// Slot + 1 of the thread that is the background writer; 0 nobody (B2 in `writer.rs`).
+        pub(crate) writer: AtomicU32,
         /// Lanes of the double-write area: 16 bits each, slot + 1 of the thread that has taken it (`lane.rs`).
         pub(crate) lanes: AtomicU64,
         /// Bytes that went to the double-write area: counted where its lanes are.
@@ -108,6 +115,17 @@ shared! {
 impl Control {
     pub(crate) fn progress_sleepers(&self) -> u32 {
         self.progress_sleepers.load(SeqCst)
+    }
+}
+
+impl Control {
+    /// What stands for all processes about the double-write area.
+    pub(crate) fn double_write(&self) -> (u32, TornPages) {
+        let batch_pages = self.batch_pages.load(Relaxed).clamp(1, u64::from(u32::MAX)) as u32; // Set with the region.
+        match self.device_is_atomic.load(Relaxed) {
+            0 => (batch_pages, TornPages::DoubleWrite),
+            _ => (batch_pages, TornPages::DeviceAtomic),
+        }
     }
 }
 

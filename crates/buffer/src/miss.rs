@@ -346,7 +346,7 @@ impl Cache {
     /// Takes the frame from its page if the page is clean and nobody holds it. The frame is then the caller's.
     fn evict(&self, frame: FrameNo, slot: SlotNo) -> Eviction {
         let descriptor = self.pool.frames.descriptor(frame);
-        let Some(entry) = descriptor.page().and_then(|id| self.entry(id).ok()) else {
+        let Some(entry) = descriptor.page().and_then(|id| self.entry_there(id)) else {
             return Eviction::Busy;
         };
         if descriptor.is_dirty() {

@@ -7,12 +7,15 @@
 //! P3. Where changes cannot be repeated, the page goes away again, and they stay pending.
 //! P4. A page that is about to be formatted anew is brought in, too. Its old bytes are needed by nobody, but whoever
 //!     asks for it may fail before it formats the page. Then the page is what it was, and not a page that nobody made.
+//! P5. What is pending is known to the process that has made the region. So nobody joins before nothing is. It says
+//!     what is pending before it lets others join.
 //!
 //! A hit costs nothing of this, and a miss one look at a word that is hardly ever written.
 //!
 //! Modelled under loom (`loom_put_off.rs`). This file does not know what a change is.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use ledgerstone_page::PageId;
 
@@ -104,12 +107,14 @@ impl PendingPage {
 impl Cache {
     /// From now on, pages that come in get these changes first. To be called before any page is in memory.
     pub fn set_pending(&self, redo: Arc<dyn PendingRedo>) {
+        self.pool.frames.control().pending.store(1, SeqCst);
         self.pending.0.set(redo);
     }
 
     /// Nothing is pending any more.
     pub fn clear_pending(&self) {
         self.pending.0.clear();
+        self.pool.frames.control().pending.store(0, SeqCst);
     }
 
     /// Whether pages in the data file may lack changes that are pending.

@@ -8,6 +8,7 @@
 use crate::cache::Cache;
 use crate::frame::GROUP_FRAMES;
 use crate::frame_no::FrameNo;
+use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Bytes that are taken ahead at most.
@@ -30,10 +31,10 @@ impl Cache {
     }
 
     /// Takes the memory that is wanted. Only the page writer does.
-    pub(crate) fn populate_ahead(&self) {
+    pub(crate) fn populate_ahead(&self, is_stopped: &AtomicBool) {
         let control = self.pool.frames.control();
         let mut there = control.groups_there.load(Relaxed);
-        while there < control.groups_wanted.load(Acquire) && control.writer_stop.load(Relaxed) == 0 {
+        while there < control.groups_wanted.load(Acquire) && !is_stopped.load(Relaxed) {
             self.pool.frames.populate(there);
             there += 1;
             control.groups_there.store(there, Relaxed);

@@ -175,7 +175,7 @@ impl Cache {
 
     /// True if the page is in memory, or no page at all. It may have come or gone by the time the caller looks again.
     fn is_here(&self, id: PageId) -> bool {
-        self.entry(id).map_or(true, |entry| entry.frame().is_some())
+        id.0 >= self.max_pages() || self.entry_there(id).is_some_and(|entry| entry.frame().is_some())
     }
 
     /// Starts them, or as many as the system has threads for.

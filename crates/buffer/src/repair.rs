@@ -11,6 +11,7 @@
 //! | `rec_lsn`, `flushing_rec_lsn` | a page that is dirty without cause | nothing: it is written once more |
 //! | bits of free frames | a frame not found, now or when freed | sets those of free frames, and above other bits |
 //! | device waits | somebody who seems to wait for the device | it counts for nobody |
+//! | `writer` | nobody writes pages ahead of need | its name goes, so that another process starts one |
 //! | the bell: `progress_sleepers` | a sleeper too many; a ring that was not heard | counts from 0, and rings for all |
 //! | referenced bits, `touched`, words of policies, groups of frames | anything | nothing: they are hints |
 //! | statistics, `pages_seen`, calls of the writer | one more or less | nothing |
@@ -77,6 +78,7 @@ pub(crate) enum Part {
     InHand,
     FreeBits,
     DeviceWaits,
+    Writer,
     Bell,
     CopyOfTorn,
     AfterWrite,
@@ -85,7 +87,7 @@ pub(crate) enum Part {
 impl Part {
     /// In their order. Lanes come while frames say who writes, and before pages are read that may be torn at home;
     /// strays while the pages are latched.
-    const ORDER: [Part; 10] = [
+    const ORDER: [Part; 11] = [
         Part::Failure,
         Part::Shared,
         Part::Lanes,
@@ -95,6 +97,7 @@ impl Part {
         Part::InHand,
         Part::FreeBits,
         Part::DeviceWaits,
+        Part::Writer,
         Part::Bell,
     ];
 }
@@ -118,8 +121,7 @@ impl Cache {
     /// Whether a thread holds a latch of a page, a frame or a lane, or writes a page.
     #[must_use]
     pub fn is_held_up_by(&self, slot: SlotNo) -> bool {
-        let mut entries = (0..self.pages_seen()).filter_map(|no| self.entry(PageId(no)).ok());
-        entries.any(|entry| entry.latch.owner() == Some(slot))
+        self.seen(PageId(0)).any(|(_, entry)| entry.latch.owner() == Some(slot))
             || self.lane_owners().any(|(_, owner)| owner == slot)
             || self.pool.frames.all().any(|(_, frame)| [frame.in_hand_of(), frame.writer()].contains(&Some(slot)))
     }
@@ -145,6 +147,7 @@ impl Repair for CacheRepair<'_> {
                 Part::InHand => self.free_in_hand(dead),
                 Part::FreeBits => self.show_free(),
                 Part::DeviceWaits => self.forget_device_waits(dead),
+                Part::Writer => self.cache.forget_dead_writer(|slot| dead.has(slot)),
                 Part::Bell => self.cache.pool.frames.ring_for_all(),
                 // Of lanes, and of latches.
                 Part::HomePages | Part::HalfChanged | Part::CopyOfTorn | Part::AfterWrite => {}
@@ -176,7 +179,7 @@ impl<'c> CacheRepair<'c> {
 
     fn recount_shared(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
         for name in dead.held_shared() {
-            if let Ok(entry) = self.cache.entry(page_of(name)) {
+            if let Some(entry) = self.cache.entry_there(page_of(name)) {
                 dead.recount_shared(&entry.latch, name)?;
             }
         }
@@ -199,7 +202,7 @@ impl<'c> CacheRepair<'c> {
     fn mend_home(&self, lane: u32, owner: SlotNo) -> Result<(), BufferError> {
         let cache = self.cache;
         let is_its = |id| {
-            let frame = cache.entry(id).ok().and_then(PageEntry::frame);
+            let frame = cache.entry_there(id).and_then(PageEntry::frame);
             frame.is_some_and(|frame| cache.pool.frames.descriptor(frame).writer() == Some(owner))
         };
         cache.double_write.mend_home(lane, &*cache.data, is_its)?;
@@ -210,7 +213,7 @@ impl<'c> CacheRepair<'c> {
     fn take_strays(&self, dead: &Dead<'_>, me: SlotNo) {
         let frames = &self.cache.pool.frames;
         for (frame, descriptor) in frames.all() {
-            let Some(entry) = descriptor.page().and_then(|id| self.cache.entry(id).ok()) else { continue };
+            let Some(entry) = descriptor.page().and_then(|id| self.cache.entry_there(id)) else { continue };
             let is_stray = entry.latch.owner().is_some_and(|owner| dead.has(owner))
                 && entry.frame() != Some(frame)
                 && !descriptor.is_dirty();
@@ -222,8 +225,7 @@ impl<'c> CacheRepair<'c> {
     }
 
     fn take_latches(&self, dead: &Dead<'_>, me: SlotNo) {
-        for id in (0..self.cache.pages_seen()).map(PageId) {
-            let Ok(entry) = self.cache.entry(id) else { break };
+        for (id, entry) in self.cache.seen(PageId(0)) {
             if let Some(owner) = entry.latch.owner()
                 && dead.has(owner)
                 && entry.latch.take_over(owner, me)

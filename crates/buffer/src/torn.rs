@@ -54,6 +54,9 @@
 //! D10. A process that dies leaves its lanes to whoever repairs. They are freed after what it was writing home is whole
 //!     there and durable (R3 in `repair.rs`).
 //!
+//! D11. Who joins a region uses the area as who made the region has opened it, with lanes of the same length, and writes
+//!     no header: a lane may be in use.
+//!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 
 use crate::cache::Cache;
@@ -136,8 +139,37 @@ impl DoubleWrite {
                 file.sync()?;
             }
         }
+        Ok(DoubleWrite::over(file, page_bytes, lane_pages, torn_pages))
+    }
+
+    /// The area that another process has opened, which uses it (D11).
+    pub(crate) fn join(
+        file: Arc<dyn DiskFile>,
+        page_bytes: u32,
+        lane_pages: u32,
+        torn_pages: TornPages,
+    ) -> Result<DoubleWrite, BufferError> {
+        if torn_pages == TornPages::DoubleWrite {
+            let (found, expected) = (file.len()?, bytes_needed(VERSION, page_bytes, lane_pages));
+            let name = file.name().to_owned();
+            if found < expected {
+                return Err(BufferError::DoubleWriteShort { file: name, expected, found });
+            }
+            let Some(there) = header_read(&*file, page_bytes)? else {
+                return Err(BufferError::DoubleWriteMissing { file: name });
+            };
+            let found = u64::from(u32_at(&there, LANE_PAGES_AT));
+            if there[..] != header_make(page_bytes, lane_pages)[..] {
+                let (what, expected) = ("lane_pages", u64::from(lane_pages));
+                return Err(BufferError::DoubleWriteFormat { file: name, what, expected, found });
+            }
+        }
+        Ok(DoubleWrite::over(file, page_bytes, lane_pages, torn_pages))
+    }
+
+    fn over(file: Arc<dyn DiskFile>, page_bytes: u32, lane_pages: u32, torn_pages: TornPages) -> DoubleWrite {
         let (page_bytes, buffers) = (page_bytes as usize, Mutex::new(Vec::new()));
-        Ok(DoubleWrite { file, torn_pages, page_bytes, lane_pages, marked: AtomicU64::new(0), buffers })
+        DoubleWrite { file, torn_pages, page_bytes, lane_pages, marked: AtomicU64::new(0), buffers }
     }
 
     /// Pages of a batch, at most.

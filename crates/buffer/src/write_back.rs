@@ -28,6 +28,7 @@
 //! them.
 
 use crate::cache::Cache;
+use crate::entry::PageEntry;
 use crate::error::BufferError;
 use crate::frame::Descriptor;
 use crate::frame_no::FrameNo;
@@ -144,7 +145,7 @@ impl Cache {
     /// # Errors
     /// As there.
     pub fn write_back_page(&self, id: PageId) -> Result<usize, BufferError> {
-        match self.entry(id)?.frame() {
+        match self.entry_there(id).and_then(PageEntry::frame) {
             Some(frame) => self.write_back_one(frame, Lsn(u64::MAX)),
             None => Ok(0), // Only a clean page has left its frame.
         }
@@ -178,6 +179,15 @@ impl Cache {
                 }
             }
         }
+    }
+
+    /// For a thread that wants more than one frame, time and again, and finds too few clean ones: writes a batch, as the
+    /// page writer would. Returns how many pages; 0 if others write just now. Waits for the log and the device only.
+    ///
+    /// # Errors
+    /// A failed flush, write or sync fails the cache and the log for good (W5).
+    pub fn make_room(&self) -> Result<usize, BufferError> {
+        self.write_back_for_frame()
     }
 
     /// For a thread that needs a frame and found none clean: writes a batch of those that the policy would take soon.
@@ -259,7 +269,7 @@ impl Cache {
     /// exclusively.
     fn batch_take(&self, batch: &mut Batch, frame: FrameNo, limit: Lsn) -> Take {
         let descriptor = self.pool.frames.descriptor(frame);
-        let Some((id, entry)) = descriptor.page().and_then(|id| Some((id, self.entry(id).ok()?))) else {
+        let Some((id, entry)) = descriptor.page().and_then(|id| Some((id, self.entry_there(id)?))) else {
             return Take::Clean; // Only a clean page loses its frame.
         };
         let Some(held) = self.pool.try_shared(id, entry) else {

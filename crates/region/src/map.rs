@@ -93,6 +93,13 @@ struct Mapping {
     given: Mutex<Given>,
 }
 
+/// When the memory of what is placed comes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Takes {
+    Now,
+    Later,
+}
+
 // SAFETY: the mapping's memory is reached through `Shared` values only, which are Sync (R4); the rest is Send and Sync.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -232,17 +239,49 @@ impl Region {
         count: u64,
         align_bytes: u64,
     ) -> Result<Handle<[T]>, RegionError> {
+        self.place_with(name, count, align_bytes, Takes::Now)
+    }
+
+    /// The same, for values whose memory comes later: before anybody uses some of them, [`Handle::take`] takes it. Of a
+    /// region that one process has for itself, memory comes as ever.
+    ///
+    /// Values whose memory was not taken are zeroes, or the end of the process that looks at them.
+    ///
+    /// # Errors
+    /// As [`Region::place`].
+    pub fn place_reserved<T: Shared>(
+        &self,
+        name: &'static str,
+        count: u64,
+        align_bytes: u64,
+    ) -> Result<Handle<[T]>, RegionError> {
+        self.place_with(name, count, align_bytes, Takes::Later)
+    }
+
+    fn place_with<T: Shared>(
+        &self,
+        name: &'static str,
+        count: u64,
+        align_bytes: u64,
+        takes: Takes,
+    ) -> Result<Handle<[T]>, RegionError> {
         if !align_bytes.is_power_of_two() || align_bytes > ALIGN_BYTES_MAX {
             return Err(RegionError::BadAlignment { align_bytes, max_bytes: ALIGN_BYTES_MAX });
         }
         let align_bytes = align_bytes.max(align_of::<T>() as u64);
         let mapping = &self.mapping;
         let place = match mapping.is_made_here {
-            true => mapping.give_out::<T>(self.full_name(name), count, align_bytes)?,
+            true => mapping.give_out::<T>(self.full_name(name), count, align_bytes, takes)?,
             false => mapping.header().directory.find::<T>(self.full_name(name), count)?,
         };
         let at = mapping.values::<T>(name, place, align_bytes)?;
         Ok(Handle { at, mapping: Arc::clone(mapping) })
+    }
+
+    /// Whether other processes can have the region, too, or other mappings in this one.
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.mapping.memory.is_shared()
     }
 
     /// How many values have this name. `None` if nothing has it, as yet or at all.
@@ -281,7 +320,13 @@ impl Mapping {
         unsafe { self.base.cast::<Header>().as_ref() }
     }
 
-    fn give_out<T: Shared>(&self, name: FullName, count: u64, align_bytes: u64) -> Result<Place, RegionError> {
+    fn give_out<T: Shared>(
+        &self,
+        name: FullName,
+        count: u64,
+        align_bytes: u64,
+        takes: Takes,
+    ) -> Result<Place, RegionError> {
         let mut given = self.given();
         let next_byte = given.next_byte;
         let bytes = count.checked_mul(size_of::<T>() as u64);
@@ -292,7 +337,9 @@ impl Mapping {
             return Err(RegionError::Full { asked_bytes: bytes.unwrap_or(u64::MAX), left_bytes });
         };
         let place = Place { offset, count };
-        self.memory.take(offset, end - offset)?;
+        if takes == Takes::Now {
+            self.memory.take(offset, end - offset)?;
+        }
         let header = self.header();
         header.directory.add::<T>(name, place)?;
         given.next_byte = end;
@@ -384,6 +431,20 @@ impl<T> Handle<[T]> {
         if let Some(values) = self.get(values) {
             Memory::populate(NonNull::from(values).cast(), size_of_val(values));
         }
+    }
+}
+
+impl<T: Shared> Handle<[T]> {
+    /// Takes the memory of these values, which were placed by [`Region::place_reserved`]. It may be taken already, and
+    /// by others at the same moment: then it is taken, too.
+    ///
+    /// # Errors
+    /// [`RegionError::NoMemory`], [`RegionError::File`]. A part may have been taken.
+    pub fn take(&self, values: Range<usize>) -> Result<(), RegionError> {
+        let Some(values) = self.get(values) else { return Ok(()) };
+        let Mapping { base, memory, .. } = &*self.mapping;
+        let offset = values.as_ptr().addr() - base.addr().get(); // A projected handle may be elsewhere: a bug.
+        memory.take_for_all(*base, offset as u64, size_of_val(values) as u64)
     }
 }
 

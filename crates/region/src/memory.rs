@@ -12,6 +12,10 @@ use crate::memory_file::MemoryFile;
 /// Alignments up to this one are kept: that of a huge page.
 pub(crate) const ALIGN_BYTES_MAX: u64 = 2 << 20;
 
+/// What the system gives and takes at once.
+#[cfg(not(miri))]
+const PAGE_BYTES: u64 = 4096;
+
 /// Where the memory came from, to give it back there.
 #[cfg(not(miri))]
 pub(crate) struct Memory {
@@ -87,6 +91,35 @@ impl Memory {
         self.file.as_ref().map_or(Ok(()), |file| file.take(offset, bytes))
     }
 
+    /// Takes memory of the region that begins at `base`, which other processes may be taking at the same moment.
+    ///
+    /// If a signal interrupts one of them, the system gives back what it was taking: also what another has taken and
+    /// nobody has used. So what is taken is used here, in a way that fails where a store would be the end.
+    pub fn take_for_all(&self, base: NonNull<u8>, offset: u64, bytes: u64) -> Result<(), RegionError> {
+        let Some(file) = &self.file else { return Ok(()) };
+        file.take_among(offset, bytes)?;
+        let skip = offset % PAGE_BYTES;
+        let bytes_around = (bytes + skip).next_multiple_of(PAGE_BYTES);
+        loop {
+            // SAFETY: whole pages of our own mapping, which is whole pages long; what they hold does not change.
+            let done = unsafe {
+                let start = base.as_ptr().add((offset - skip) as usize);
+                libc::madvise(start.cast(), bytes_around as usize, libc::MADV_POPULATE_WRITE)
+            };
+            return match if done == 0 { 0 } else { last_errno() } {
+                0 => Ok(()),
+                libc::EINTR | libc::EAGAIN => continue,
+                libc::EINVAL => Ok(()), // An old system. It keeps what was taken, unless such a signal comes.
+                _ => Err(file.no_memory(bytes)),
+            };
+        }
+    }
+
+    /// Whether others may have it, too.
+    pub fn is_shared(&self) -> bool {
+        self.file.is_some()
+    }
+
     pub fn advise_huge(start: NonNull<u8>, bytes: usize) {
         advise(start, bytes, libc::MADV_HUGEPAGE);
     }
@@ -140,6 +173,14 @@ impl Memory {
 
     pub fn take(&self, _offset: u64, _bytes: u64) -> Result<(), RegionError> {
         Ok(())
+    }
+
+    pub fn take_for_all(&self, _base: NonNull<u8>, _offset: u64, _bytes: u64) -> Result<(), RegionError> {
+        Ok(())
+    }
+
+    pub fn is_shared(&self) -> bool {
+        false
     }
 
     pub fn advise_huge(_start: NonNull<u8>, _bytes: usize) {}

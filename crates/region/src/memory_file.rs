@@ -108,28 +108,49 @@ impl MemoryFile {
         Ok(bytes == [0; 8])
     }
 
-    /// Takes memory for a part of a file that has a name, and that nobody uses yet.
+    /// Takes memory for a part of a file that has a name, and that nobody uses yet. All of it, or none.
     pub fn take(&self, offset: u64, bytes: u64) -> Result<(), RegionError> {
+        self.take_on(offset, bytes).map_err(|(error, taken)| {
+            self.give_back(offset, taken);
+            error
+        })
+    }
+
+    /// Takes memory for a part of a file that others may be taking, too, or use already.
+    pub fn take_among(&self, offset: u64, bytes: u64) -> Result<(), RegionError> {
+        self.take_on(offset, bytes).map_err(|(error, _)| error)
+    }
+
+    /// An error comes with how much was taken before.
+    fn take_on(&self, offset: u64, bytes: u64) -> Result<(), (RegionError, u64)> {
         let Some(path) = &self.path else { return Ok(()) };
         let (end, mut at, mut piece_bytes) = (offset + bytes, offset, bytes);
         while at < end {
             let piece_bytes_now = piece_bytes.min(end - at);
             // SAFETY: a call on our own descriptor.
             let errno = unsafe { libc::posix_fallocate(self.fd(), at as libc::off_t, piece_bytes_now as libc::off_t) };
-            match errno {
-                0 => at += piece_bytes_now,
-                // Nothing was taken of the piece. A smaller one has more hope between two signals.
-                libc::EINTR => piece_bytes = (piece_bytes / 2).max(PIECE_BYTES_MIN),
-                errno => {
-                    self.give_back(offset, at - offset);
-                    return Err(match errno {
-                        libc::ENOSPC => RegionError::NoMemory { path: path.display().to_string(), bytes },
-                        errno => refused(path, "take memory for", &io::Error::from_raw_os_error(errno)),
-                    });
+            let error = match errno {
+                0 => {
+                    at += piece_bytes_now;
+                    continue;
                 }
-            }
+                // Nothing was taken of the piece. A smaller one has more hope between two signals.
+                libc::EINTR => {
+                    piece_bytes = (piece_bytes / 2).max(PIECE_BYTES_MIN);
+                    continue;
+                }
+                libc::ENOSPC | libc::ENOMEM => self.no_memory(bytes),
+                errno => refused(path, "take memory for", &io::Error::from_raw_os_error(errno)),
+            };
+            return Err((error, at - offset));
         }
         Ok(())
+    }
+
+    /// The file system refuses so much.
+    pub fn no_memory(&self, bytes: u64) -> RegionError {
+        let path = self.path.as_ref().map_or_else(|| "a file without a name".into(), |path| path.display().to_string());
+        RegionError::NoMemory { path, bytes }
     }
 
     fn give_back(&self, offset: u64, bytes: u64) {

@@ -25,6 +25,11 @@ const TO_FREE: TableId = TableId(2);
 const TABLE: TableId = TableId(10);
 const ACCOUNTS: u64 = 200;
 const BALANCE: u64 = 1000;
+/// Pages that the page table has room for at the beginning.
+const FIRST_PAGES: u64 = 256;
+/// Records that a process adds, of which two fit into a page, and how often it then changes one of anybody's.
+const ADDED: u64 = 400;
+const CHANGES: u64 = 1000;
 /// Numbers of processes that have ever worked.
 const WORKERS_MAX: u64 = 256;
 /// How often whoever lives looks for the dead.
@@ -51,6 +56,11 @@ impl Drop for Process {
     }
 }
 
+/// The page table is soon too small.
+fn kit() -> EngineKit {
+    EngineKit { frame_count: 96, page_count_max: 1 << 20, table_pages_min: FIRST_PAGES, ..EngineKit::new(ENV) }
+}
+
 fn ops() -> Registry {
     let mut ops = Registry::new();
     ledgerstone_space::register(&mut ops).unwrap();
@@ -74,12 +84,25 @@ fn number(value: &[u8]) -> u64 {
     u64::from_be_bytes(value.try_into().expect("eight bytes"))
 }
 
+/// A record that a process adds.
+fn added(process: u64, no: u64) -> [u8; 17] {
+    let mut key = [b'g'; 17];
+    key[1..9].copy_from_slice(&process.to_be_bytes());
+    key[9..].copy_from_slice(&no.to_be_bytes());
+    key
+}
+
+/// A number in a large value that is made of it.
+fn counted(count: u64) -> Vec<u8> {
+    count.to_be_bytes().repeat(180)
+}
+
 impl Process {
     fn of(region: Region, dir: &Path) -> Process {
         let is_first = region.is_made_here();
         let members = Arc::new(Members::join(&region, &dir.join("members")).unwrap());
         let settings = EngineSettings { lock_timeout_ns: 5_000_000_000, escalate_after: 1000, locks_pages: false };
-        let kit = EngineKit { frame_count: 96, page_count_max: 4096, settings, ..EngineKit::new(ENV) };
+        let kit = EngineKit { settings, ..kit() };
         let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir.join("environment")));
         let data = kit.data(&disk).unwrap();
         let among = (region.clone(), Arc::clone(&members));
@@ -111,8 +134,7 @@ impl Process {
 
     fn create(dir: &Path) -> Process {
         std::fs::create_dir(dir.join("environment")).unwrap();
-        let bytes = EngineKit { frame_count: 96, page_count_max: 4096, ..EngineKit::new(ENV) }.region_bytes();
-        Process::of(Region::create_at(&dir.join("region"), bytes).unwrap(), dir)
+        Process::of(Region::create_at(&dir.join("region"), kit().region_bytes()).unwrap(), dir)
     }
 
     fn join(dir: &Path) -> Process {
@@ -131,6 +153,9 @@ impl Process {
         let also = |dead: &Dead<'_>| self.space.repair(dead);
         if ledgerstone_recovery::repair(&self.engine, also).unwrap() {
             self.engine.end_orphans(|_| panic!("nobody prepares")).unwrap();
+        }
+        if !self.engine.cache.has_writer() {
+            self.engine.cache.start_writer();
         }
     }
 
@@ -166,6 +191,25 @@ impl Process {
         // A record that grows and shrinks, so that leaves are split, and packed.
         let len = if count.is_multiple_of(2) { 10 } else { 1500 };
         self.tree.put(txn, &[b'x', me as u8], &vec![me as u8; len]).map(drop)
+    }
+
+    /// Adds so many records that the data file outgrows the first piece of the page table. Then counts up what any
+    /// process has added.
+    fn grow(&self, me: u64, is_grown: impl FnOnce()) {
+        for no in 0..ADDED {
+            let mut txn = self.engine.begin().unwrap();
+            self.tree.put(&mut txn, &added(me, no), &counted(0)).unwrap();
+            txn.commit(Durability::Volatile).unwrap();
+        }
+        is_grown();
+        let mut random = Random::new(me);
+        for _ in 0..CHANGES {
+            let key = added(random.below(2), random.below(ADDED));
+            let mut txn = self.engine.begin().unwrap();
+            let value = self.tree.get(&mut txn, &key, Read::ForUpdate).unwrap().expect("it was added");
+            self.tree.put(&mut txn, &key, &counted(number(&value[..8]) + 1)).unwrap();
+            txn.commit(Durability::Volatile).unwrap();
+        }
     }
 
     /// No money is lost, and nothing that was acknowledged.
@@ -204,8 +248,15 @@ impl Drop for Ends<'_> {
 #[test]
 fn the_other_process() {
     let Some((role, dir)) = role() else { return };
-    assert_eq!(role, "works");
     let process = Process::join(&dir);
+    if role == "grows" {
+        process.grow(1, || {
+            println!("has grown");
+            listen();
+        });
+        return;
+    }
+    assert_eq!(role, "works");
     // A thread that panics does not wait for the others.
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -255,8 +306,35 @@ fn processes_are_killed_while_they_write_one_tree_and_the_others_go_on() {
         others.drain(..).for_each(Other::end);
     });
     first.look();
+    first.engine.cache.stop_writer();
+    assert!(!first.engine.cache.has_writer(), "whoever has left or was killed is the writer");
     first.check();
     assert_eq!(first.members.iter().collect::<Vec<_>>(), [first.members.no()], "all others have left, or are buried");
     assert_eq!(first.root.load(SeqCst), first.tree.root().0);
     assert!(first.to_free.tree().check().unwrap().problems.is_empty());
+}
+
+#[test]
+fn processes_read_and_write_pages_behind_the_first_ones_of_the_page_table() {
+    let dir = dir_in_memory();
+    let first = Process::create(dir.path());
+    let mut other = Other::start("grows", dir.path());
+    first.grow(0, || {
+        other.hear("has grown");
+        let pages = first.engine.cache.page_count().unwrap();
+        assert!(pages > FIRST_PAGES + FIRST_PAGES / 4, "only {pages} pages");
+        other.tell();
+    });
+    other.end();
+    first.check();
+    let mut txn = first.engine.begin().unwrap();
+    let mut sum = 0;
+    for (process, no) in (0..2).flat_map(|process| (0..ADDED).map(move |no| (process, no))) {
+        let value = first.tree.get(&mut txn, &added(process, no), Read::Unlocked).unwrap().expect("it was added");
+        let count = number(&value[..8]);
+        assert_eq!(value, counted(count), "{no} of process {process}");
+        sum += count;
+    }
+    txn.commit(Durability::Volatile).unwrap();
+    assert_eq!(sum, 2 * CHANGES, "a change is lost");
 }

@@ -609,3 +609,46 @@ proptest! {
         prop_assert_eq!(stack.pages_to_free().len(), 0);
     }
 }
+
+/// All frames but one have pages that differ from the data file, and nobody writes pages ahead of need.
+#[test]
+fn a_scan_goes_on_where_one_frame_is_clean_and_no_page_writer_lives() {
+    for direction in [Direction::Forward, Direction::Backward] {
+        for changes_root in [true, false] {
+            scan_in_one_frame(direction, changes_root);
+        }
+    }
+}
+
+fn scan_in_one_frame(direction: Direction, changes_root: bool) {
+    let stack = Stack::with(4096, 16, 100_000);
+    let (scanned, changed) = (stack.tree(), stack.tree_of(TableId(11)));
+    let key = |n: u64| n.to_be_bytes();
+    for part in 0..30 {
+        stack.run(|txn| {
+            for n in part * 10..part * 10 + 10 {
+                scanned.put(txn, &key(n), &[1; 600]).unwrap();
+                changed.put(txn, &key(n), &[1; 600]).unwrap();
+            }
+        });
+    }
+    stack.engine.cache.write_back_all().unwrap();
+    // By a split of the last leaf.
+    let end = if changes_root { 306 } else { 300 };
+    stack.run(|txn| (300..end).for_each(|n| assert!(!scanned.put(txn, &key(n), &[1; 600]).unwrap())));
+    let clean_count = || {
+        let stats = stack.engine.cache.stats();
+        stats.frame_count - stats.dirty_frame_count
+    };
+    stack.run(|txn| {
+        let mut leaves = (0..300).step_by(5);
+        while clean_count() > 1 {
+            let n = leaves.next().expect("there are more leaves than frames");
+            changed.put(txn, &key(n), &[2; 600]).unwrap();
+        }
+    });
+    let (says, hears) = std::sync::mpsc::channel();
+    std::thread::spawn(move || says.send(stack.read_all(&scanned, direction).len()));
+    let count = hears.recv_timeout(std::time::Duration::from_secs(20));
+    assert_eq!(count, Ok(end as usize), "{direction:?}, the root is changed: {changes_root}");
+}

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use ledgerstone_buffer::{BufferError, Cache, CacheConfig, Policy};
+use ledgerstone_buffer::{BufferError, Cache, CacheConfig, Policy, Tuning};
 use ledgerstone_disk::{Disk, DiskError, DiskFile, Open};
 use ledgerstone_lock::{LockConfig, LockTable};
 use ledgerstone_log::{Log, LogConfig, LogError};
@@ -31,6 +31,8 @@ pub struct EngineKit {
     pub frame_count: u64,
     /// Pages that the data file may have.
     pub page_count_max: u64,
+    /// Pages that the page table has room for from the beginning.
+    pub table_pages_min: u64,
     /// Size of a segment of the log in bytes.
     pub segment_bytes: u64,
     /// Size of the log buffer in bytes.
@@ -54,6 +56,7 @@ impl EngineKit {
             page_bytes: 4096,
             frame_count: 64,
             page_count_max: 1 << 20,
+            table_pages_min: Tuning::default().table_pages_min,
             segment_bytes: 1 << 20,
             log_buffer_bytes: 256 << 10,
             transaction_count: 16,
@@ -100,7 +103,9 @@ impl EngineKit {
     /// Bytes of a region for it.
     #[must_use]
     pub fn region_bytes(&self) -> u64 {
-        (16 << 20) + 2 * (self.cache_bytes() + self.log_buffer_bytes) + 256 * u64::from(self.lock_count)
+        let (page_bytes, pages) = (self.page_bytes, self.page_count_max);
+        let table = Cache::table_bytes(0, page_bytes, pages) + Cache::reserved_table_bytes(0, page_bytes, pages);
+        (16 << 20) + table + 2 * (self.cache_bytes() + self.log_buffer_bytes) + 256 * u64::from(self.lock_count)
     }
 
     /// The engine of a region that real processes share: made if the region was made here, and joined otherwise.
@@ -157,7 +162,7 @@ impl EngineKit {
             ..LogConfig::new(Arc::clone(disk), region.clone(), self.env)
         };
         let log = if region.is_made_here() { Log::open(log(config))? } else { Log::join(config)? };
-        let cache = Cache::new(CacheConfig {
+        let cache = CacheConfig {
             region: region.clone(),
             slots: Arc::clone(&slots),
             data: Arc::clone(data),
@@ -167,7 +172,9 @@ impl EngineKit {
             cache_bytes: self.cache_bytes(),
             max_pages: self.page_count_max,
             policy: Policy::Clock,
-        })?;
+        };
+        let tuning = Tuning { table_pages_min: self.table_pages_min, ..Tuning::default() };
+        let cache = Cache::with_tuning(cache, tuning)?;
         let count = self.transaction_count;
         let owners = count + OWN_SLOT_COUNT;
         let locks = LockConfig {

@@ -13,9 +13,11 @@ mod loop_device;
 pub mod other;
 #[cfg(feature = "deaths")]
 mod shared_engine;
+mod small_memory;
 
 #[cfg(feature = "engine")]
 pub use engine::EngineKit;
 pub use loop_device::LoopDevice;
 #[cfg(feature = "deaths")]
 pub use shared_engine::SharedEngine;
+pub use small_memory::SmallMemory;

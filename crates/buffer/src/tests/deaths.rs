@@ -28,6 +28,9 @@ const DAMAGED: PageId = PageId(28);
 /// Pages from here on are discarded.
 const DISCARDED: PageId = PageId(30);
 
+/// Behind the first piece of the page table. Never written before the run.
+const FAR_PAGE: PageId = PageId(258);
+
 /// What the victim does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operation {
@@ -46,11 +49,12 @@ enum Operation {
     ReadAhead,
     CopyOut,
     PutBack,
+    FarPage,
 }
 
 use Operation::*;
 
-const OPERATIONS: [Operation; 15] = [
+const OPERATIONS: [Operation; 16] = [
     HitShared,
     HitOptimistic,
     MissIntoFree,
@@ -66,6 +70,7 @@ const OPERATIONS: [Operation; 15] = [
     ReadAhead,
     CopyOut,
     PutBack,
+    FarPage,
 ];
 
 /// One run.
@@ -233,6 +238,7 @@ impl Process {
                 cache.copy_pages(self.absent_page(), &mut to, &mut Vec::new())
             }
             PutBack => cache.put_back(DAMAGED, image).map(drop),
+            FarPage => return self.write(FAR_PAGE),
         };
         done.map_err(|error| format!("{operation:?}: {error}"))
     }
@@ -289,10 +295,10 @@ fn begin(plan: &Plan) -> World {
         log: Arc::clone(&log) as _,
         page_bytes: PAGE_BYTES,
         cache_bytes: FRAMES * (u64::from(PAGE_BYTES) + 40),
-        max_pages: 64,
+        max_pages: 400,
         policy: if plan.seed.is_multiple_of(2) { Policy::Clock } else { Policy::Lru },
     };
-    let tuning = Tuning { batch_pages_max: 3, ..Tuning::default() };
+    let tuning = Tuning { batch_pages_max: 3, table_pages_min: 256, ..Tuning::default() };
     let fixture = Fixture { cache: Cache::with_tuning(config, tuning).unwrap(), log: Arc::clone(&log), data };
     let (rebuild, values) = (FromLog(log), Arc::new(AtomicU64::new(1)));
     let root = Process { fixture, slots, rebuild, values, forgotten: None };
@@ -495,6 +501,7 @@ fn check_pages(plan: &Plan, world: &World) -> Result<(), Failure> {
         root.check_shared(id)?;
     }
     root.check_shared(NEW_PAGE)?;
+    root.check_shared(FAR_PAGE)?;
     // What was discarded may come again as a page that was never written.
     for id in (DISCARDED.0..DISCARDED.0 + 4).map(PageId).filter(|_| plan.operation == Discard) {
         match cache.shared(id) {
@@ -531,21 +538,82 @@ fn before(step: u64) -> Option<u64> {
     (step > 0).then_some(step)
 }
 
-/// The writer is that of the process that has started it.
+/// The writer is that of the process that has started it, and all processes have one.
 #[test]
 fn a_process_that_leaves_does_not_stop_the_writer_of_another() {
     let plan = Plan::of(OPERATIONS[0], 1);
     let ran = Scheduler::run_within(1, 1_000_000, || {
         let world = begin(&plan);
         let cache = &world.root.fixture.cache;
+        assert!(!cache.has_writer());
         cache.start_writer();
-        let stops = || cache.pool.frames.control().writer_stop.load(SeqCst) != 0;
-        drop(world.process(&plan));
-        assert!(!stops(), "the writer would stop");
+        let other = world.process(&plan);
+        assert!(other.fixture.cache.has_writer());
+        other.fixture.cache.start_writer(); // There is one.
+        other.fixture.cache.stop_writer();
+        drop(other);
+        sync::sleep_ns(1_000_000);
+        assert!(cache.has_writer(), "it was stopped");
         cache.stop_writer();
-        assert!(stops());
+        assert!(!cache.has_writer());
+        let other = world.process(&plan);
+        other.fixture.cache.start_writer();
+        assert!(cache.has_writer(), "another process has started one");
+        drop(other);
+        assert!(!cache.has_writer(), "who has left is the writer");
     });
     ran.unwrap_or_else(|stuck| panic!("{stuck}"));
+}
+
+/// Process 1 has the writer and dies before a step. Whoever finds that nobody is the writer starts one.
+fn writer_dies(step: u64, forgotten: Option<Part>) -> Result<bool, Failure> {
+    let plan = Plan { forgotten, ..Plan::of(Change, 2) };
+    tried(plan, plan.seed, STEPS_MAX, || {
+        let world = begin(&plan);
+        let (victim, survivor) = (world.process(&plan), world.process(&plan));
+        let dies = spawn_in(1, "victim", move || {
+            victim.slots.current();
+            kill_at_step(1, step);
+            victim.fixture.cache.start_writer();
+            (0..8).try_for_each(|_| {
+                victim.fixture.cache.call_writer();
+                sync::sleep_ns(1_000_000);
+                victim.write(PageId(5))
+            })?;
+            victim.fixture.cache.stop_writer();
+            Ok(())
+        });
+        join(dies)?;
+        let works = spawn_in(2, "survivor", move || {
+            sync::sleep_ns(3_000_000); // The death is known by then.
+            survivor.repair(|| ());
+            let cache = &survivor.fixture.cache;
+            if !cache.has_writer() {
+                cache.start_writer();
+            }
+            (2..20).try_for_each(|id| survivor.write(PageId(id)))?;
+            let is_dirty = || !cache.dirty_ahead(cache.writer_reserve()).is_empty();
+            for _ in 0..20 {
+                cache.call_writer();
+                sync::sleep_ns(5_000_000);
+            }
+            let done = if is_dirty() { Err("nobody writes".to_owned()) } else { Ok(()) };
+            cache.stop_writer();
+            done
+        });
+        join(works)?;
+        Ok(is_dead(1))
+    })
+}
+
+#[test]
+fn another_process_takes_over_from_a_page_writer_that_has_died() {
+    let mut step = 1;
+    while writer_dies(step, None).unwrap_or_else(|what| panic!("step {step}: {what}")) {
+        step += if step < 40 { 1 } else { 7 };
+    }
+    assert!(step > 40, "only {step} steps");
+    (1..40).find_map(|step| writer_dies(step, Some(Part::Writer)).err()).expect("its name stays");
 }
 
 #[test]

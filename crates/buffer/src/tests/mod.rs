@@ -10,6 +10,8 @@ mod deaths;
 mod faults;
 mod pressure;
 mod readers;
+#[cfg(not(miri))]
+mod shared;
 mod simulated;
 mod threads;
 mod torn;

@@ -61,10 +61,10 @@ impl Counts {
         self.slot_count().saturating_mul(2)
     }
 
-    /// Bytes of the region, for a data file of so many.
+    /// Bytes of the region, for a data file of so many. One that is shared has room for all of the page table.
     pub(super) fn region_bytes(
         self,
-        options: &Options,
+        (options, is_shared): (&Options, bool),
         effective: &Effective,
         data_bytes: u64,
         page_bytes: u32,
@@ -72,6 +72,7 @@ impl Counts {
         let lock_config = locking::config(effective, self.slot_count(), self.locks);
         let parts_bytes = [
             Cache::table_bytes(data_bytes, page_bytes, effective.page_count_max),
+            if is_shared { Cache::reserved_table_bytes(data_bytes, page_bytes, effective.page_count_max) } else { 0 },
             effective.cache_bytes,
             effective.cache_bytes / 16,
             effective.log_buffer_bytes,

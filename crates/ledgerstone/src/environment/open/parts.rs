@@ -63,7 +63,8 @@ impl Parts {
         let state = control.state();
         let counts = Counts::of(effective, found, too_large, redo_threads);
         let data = disk.open(DATA, FILE)?;
-        let bytes = counts.region_bytes(options, effective, data.len()?, state.page_bytes);
+        let is_shared = cfg!(feature = "deaths") || matches!(home, Home::First(_));
+        let bytes = counts.region_bytes((options, is_shared), effective, data.len()?, state.page_bytes);
         let among = match home {
             Home::First(place) => Some(place.create(disk, state.environment, bytes)?),
             Home::Alone => None,
