@@ -7,6 +7,7 @@ use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::{Region, SlotTable};
 
 use crate::config::LogConfig;
+use crate::control::ControlFile;
 use crate::error::LogError;
 use crate::flusher::ABSENT;
 use crate::group_commit::FlushState;
@@ -27,7 +28,8 @@ impl Log {
         disk: Arc<dyn Disk>,
         forgotten: Option<Part>,
     ) -> Result<Arc<Log>, LogError> {
-        let control = self.control.as_ref().map(|control| control.view(&*disk).map(Arc::new)).transpose();
+        let join = |_| ControlFile::join(&*disk, view, &slots).map(Arc::new);
+        let control = self.control.as_ref().map(join).transpose();
         let control = control.map_err(LogError::from)?;
         let log = Log::joined(LogConfig {
             slots: Some(slots),

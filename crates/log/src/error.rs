@@ -118,6 +118,7 @@ impl From<ControlError> for LogError {
     fn from(error: ControlError) -> LogError {
         match error {
             ControlError::Disk(error) => LogError::Disk(error),
+            ControlError::Region(error) => LogError::Region(error),
             error => LogError::Control(error),
         }
     }
@@ -247,4 +248,7 @@ pub enum ControlError {
     /// The file could not be read or written.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The region has no room for what processes share of the file, or the thread has no slot there.
+    #[error("the control file: {0}")]
+    Region(#[from] RegionError),
 }

@@ -40,6 +40,8 @@ mod backwards;
 mod config;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
+mod control_words;
 #[cfg(all(feature = "deaths", not(loom), not(miri)))]
 mod deaths;
 mod error;

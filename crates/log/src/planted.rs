@@ -33,6 +33,8 @@ pub enum Part {
     Head,
     /// The latch of segments is given back.
     Segments,
+    /// The latch of the control file is given back.
+    Control,
     /// Whoever sleeps is woken.
     Wakes,
 }
@@ -54,7 +56,7 @@ impl Log {
 #[cfg(feature = "deaths")]
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 15] = [
+    pub const ALL: [Part; 16] = [
         Part::Lead,
         Part::Zeroing,
         Part::Living,
@@ -69,6 +71,7 @@ impl Part {
         Part::Places,
         Part::Head,
         Part::Segments,
+        Part::Control,
         Part::Wakes,
     ];
 }

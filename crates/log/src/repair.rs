@@ -13,7 +13,8 @@
 //!     sums are added up again from the shares of all slots (R4 in `room.rs`), since the dead may have changed one and
 //!     not the other. What they had reserved for rollbacks goes to who ends their transactions ([`Log::inherit`]).
 //! P4. The line and the latch of segments are given back. What was half done with a segment is found and done again by
-//!     the next who makes or gives up one (F1, F8 in `segment.rs`). A flusher that died is none.
+//!     the next who makes or gives up one (F1, F8 in `segment.rs`). So is the latch of the control file, whose next
+//!     change reads the file again (K3 in `control_words.rs`). A flusher that died is none.
 //! P5. Everybody is woken: a wake-up may have been the dead's to give, or to pass on.
 //!
 //! Each step can be done again, in part or whole: a repairer may die, and the next one begins anew. It fills first what
@@ -42,6 +43,9 @@ impl Repair for Log {
         self.recount(dead, me)?; // P3
         self.mend_line(dead)?; // P4
         self.give_back_latches_of(dead, me); // P4
+        if let Some(control) = self.control.as_ref().filter(|_| !self.forgets(Part::Control)) {
+            control.repair(dead)?; // P4
+        }
         self.wake_after_death(); // P5
         Ok(())
     }

@@ -7,11 +7,12 @@
 mod kit;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use kit::*;
 use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_log::{FIRST_LSN, Log, LogConfig, RecordKind, RepairPart};
+use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, Log, LogConfig, RecordKind, RepairPart};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
 use ledgerstone_region::sync::deaths::{kill, kill_at_step, spawn_in, stop_at_step, yield_at_steps};
@@ -31,9 +32,11 @@ enum Work {
     Flusher,
     /// The flusher lives, and the victim wakes it.
     WakeFlusher,
+    /// Changes the control file.
+    Control,
 }
 
-const ALL: [Work; 9] = [
+const ALL: [Work; 10] = [
     Work::Append,
     Work::Commit,
     Work::ReserveAndRollBack,
@@ -43,6 +46,7 @@ const ALL: [Work; 9] = [
     Work::Segments,
     Work::Flusher,
     Work::WakeFlusher,
+    Work::Control,
 ];
 
 /// Where several die at the same time, there are more.
@@ -67,6 +71,8 @@ struct World {
     log: Arc<Log>,
     disk: Arc<dyn Disk>,
     appended: Appended,
+    /// Changes of the control file that have returned.
+    changes: Arc<AtomicU64>,
     forgotten: Option<RepairPart>,
 }
 
@@ -76,6 +82,8 @@ struct Own {
     log: Arc<Log>,
     slots: Arc<SlotTable>,
     appended: Appended,
+    control: Arc<ControlFile>,
+    changes: Arc<AtomicU64>,
 }
 
 impl World {
@@ -83,19 +91,26 @@ impl World {
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
         let region = Region::shared(1 << 20).unwrap();
         let slots = Arc::new(SlotTable::place(&region, 32).unwrap());
-        let settings =
-            LogConfig { region: region.clone(), slots: Some(Arc::clone(&slots)), ..config(Arc::clone(&disk)) };
+        let control = Arc::new(ControlFile::create(&*disk, ControlState::new(ENVIRONMENT, 4096, 0)).unwrap());
+        control.share(&region, &slots).unwrap();
+        let settings = LogConfig {
+            region: region.clone(),
+            slots: Some(Arc::clone(&slots)),
+            control: Some(control),
+            ..config(Arc::clone(&disk))
+        };
         // Small ones allow nobody to keep more.
         let segment_bytes = if work == Work::Keep { 4 * SEGMENT_BYTES } else { SEGMENT_BYTES };
         let log = Log::open(LogConfig { kept_claim_count: 4, spare_segments: 1, segment_bytes, ..settings }).unwrap();
-        World { region, slots, log, disk, appended: Appended::default(), forgotten }
+        World { region, slots, log, disk, appended: Appended::default(), changes: Arc::default(), forgotten }
     }
 
     fn view(&self) -> Own {
         let view = self.region.view().unwrap();
         let slots = Arc::new(SlotTable::place(&view, self.slots.max_threads()).unwrap());
         let log = self.log.attach(&view, Arc::clone(&slots), Arc::clone(&self.disk), self.forgotten).unwrap();
-        Own { log, slots, appended: Arc::clone(&self.appended) }
+        let control = Arc::new(ControlFile::join(&*self.disk, &view, &slots).unwrap());
+        Own { log, slots, appended: Arc::clone(&self.appended), control, changes: Arc::clone(&self.changes) }
     }
 
     fn begin(&self, deaths: Deaths) -> Cast {
@@ -204,6 +219,13 @@ impl Own {
                 log.stop_flusher();
             }
             Work::WakeFlusher => log.request_flush(append_one(no, 200)),
+            Work::Control => {
+                let before = self.changes.load(SeqCst);
+                assert!(self.control.state().page_count >= before);
+                self.control.change(|state| state.page_count += 1).unwrap();
+                self.changes.fetch_add(1, SeqCst);
+                assert!(self.control.is_as_we_left_it().unwrap());
+            }
         }
     }
 }
@@ -219,7 +241,12 @@ fn run(plan: Plan) -> Outcome {
         let mut cast = world.begin(plan.deaths);
         world.work(&mut cast, VICTIM, work, 2);
         world.work(&mut cast, WORKERS[0], Work::LargeClaim, 4);
-        world.work(&mut cast, WORKERS[1], if work == Work::Segments { work } else { Work::Commit }, 4);
+        world.work(
+            &mut cast,
+            WORKERS[1],
+            if [Work::Segments, Work::Control].contains(&work) { work } else { Work::Commit },
+            4,
+        );
         let outcome = cast.end();
         let own = world.view();
         own.repair().into_iter().for_each(lived);
@@ -241,6 +268,7 @@ fn run(plan: Plan) -> Outcome {
 fn check(world: &World, own: &Own) {
     assert!(Dead::of(&own.slots).is_none(), "their slots are free");
     assert_eq!(own.log.left_over(), None);
+    check_control(world, own);
     let claim = own.log.claim(own.log.claim_bytes_max() as usize).expect("all room is there again");
     own.log.give_back(claim);
     own.log.flush().unwrap();
@@ -264,6 +292,16 @@ fn check(world: &World, own: &Own) {
     assert!(found.values().all(is_a_victims), "untold: {found:?}");
 }
 
+/// No change that has returned is lost, and the file goes on from what the dead have left there. One change of each may
+/// have come to be that has not returned.
+fn check_control(world: &World, own: &Own) {
+    own.control.change(|_| ()).unwrap();
+    let (state, changes) = (own.control.state(), world.changes.load(SeqCst));
+    assert!((changes..=changes + 3).contains(&state.page_count), "{changes} of {}", state.page_count);
+    let found = ControlFile::open_read_only(&*world.disk).unwrap();
+    assert_eq!((found.state(), found.generation(), found.damaged_slot()), (state, own.control.generation(), None));
+}
+
 /// A plan for these steps of a run of this work.
 fn plan(work: Work, n: u64, r: u64) -> Plan {
     let no = if r == 0 { n } else { n * 1000 + r };
@@ -280,6 +318,7 @@ fn deaths_at_each_step_are_repaired() {
 fn deaths_of_repairers_are_repaired() {
     let run = |work, n, r| run(plan(work, n, r));
     in_repairs(&ALL, [Which::OneIn(97), Which::Each], 500, run);
+    in_repairs(&[Work::Control], [Which::OneIn(5), Which::Each], 0, run);
     in_repairs(&[Work::Append], [Which::These(&[8, 9, 10, 11, 12]), Which::Each], 0, run);
 }
 
@@ -346,6 +385,7 @@ fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
         match part {
             RepairPart::Wakes => again(Work::WakeFlusher, 110).find(misses),
             RepairPart::GapBegun => again(Work::Append, 60).find(misses),
+            RepairPart::Control => (1..700).map(|n| (Work::Control, n, 0)).find(misses),
             _ => ALL.into_iter().flat_map(|work| (1..700).map(move |n| (work, n, 0))).find(misses),
         }
     });

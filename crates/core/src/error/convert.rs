@@ -103,6 +103,7 @@ impl From<ControlError> for Error {
             }
             ControlError::NewerFormat { path, found, supported } => Error::NewerFormat { path, found, supported },
             ControlError::Disk(error) => error.into(),
+            ControlError::Region(error) => error.into(),
             ControlError::Failed { .. } => Error::Failed { why: error.to_string() },
             _ => Error::Corrupt { what: error.to_string() },
         }

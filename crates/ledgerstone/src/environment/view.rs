@@ -9,7 +9,7 @@
 //! E4. It has no keepers of the log, and reads the positions of named feeds once. Others do not see its log pins.
 //! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. So a global
 //!     id is refused only within a process.
-//! E6. The control file is one, with one generation. Its gate lets the living in after the dead.
+//! E6. What is known of the control file is in the region (`log/control_words.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
 use ledgerstone_core::base::Base;
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, operations};
 use ledgerstone_disk::{Disk, DiskError, DiskLock, Fence};
+use ledgerstone_log::ControlFile;
 use ledgerstone_region::Mutex;
 use ledgerstone_space::Space;
 use ledgerstone_txn::OwnParts;
@@ -68,7 +69,7 @@ impl Environment {
         let base = Base {
             directory: base.directory.clone(),
             catalog,
-            control: Arc::new(base.control.view(&*disk)?),
+            control: Arc::new(ControlFile::join(&*disk, &engine.region, &engine.slots)?),
             checkpoint_latch: region.place(CHECKPOINT_LATCH, 1, 8)?,
             keepers,
             positions,

@@ -84,6 +84,7 @@ impl Parts {
         ];
         let region = region_of(parts_bytes.into_iter().fold(0, u64::saturating_add))?;
         let slots = Arc::new(SlotTable::place(&region, thread_count_max)?);
+        control.share(&region, &slots)?;
         // Makes the names in the environment's directory durable, too (O6).
         let log = Log::open(LogConfig {
             slots: Some(Arc::clone(&slots)),
