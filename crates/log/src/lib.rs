@@ -51,16 +51,21 @@ mod flush;
 mod flusher;
 #[cfg(not(loom))]
 mod gate;
+mod giving_up;
 pub mod group_commit;
 mod line;
 #[cfg(not(loom))]
 mod log;
+#[cfg(all(loom, test))]
+mod loom_giving_up;
 #[cfg(all(loom, test))]
 mod loom_log;
 #[cfg(all(loom, test))]
 mod loom_room;
 mod meeting;
 mod own;
+#[cfg(not(loom))]
+mod pin_table;
 #[cfg(not(loom))]
 mod pins;
 #[cfg(not(loom))]

@@ -18,6 +18,7 @@ use crate::error::{LogError, Malformed};
 use crate::flush::write_buffer_bytes;
 use crate::group_commit::GroupCommit;
 use crate::own::Own;
+use crate::pin_table::PinTable;
 use crate::pins::Pins;
 use crate::places::Places;
 use crate::probe::{Beginning, Whose, first_record};
@@ -72,6 +73,7 @@ pub struct Log {
     pub(crate) lacked_space: AtomicBool,
     /// Who holds the log back. Held for a look or a change only.
     pub(crate) pins: Mutex<Pins>,
+    pub(crate) pin_table: PinTable,
     pub(crate) control: Option<Arc<ControlFile>>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
     /// As it was asked for.
@@ -177,7 +179,7 @@ impl Log {
 
     fn with(
         config: LogConfig,
-        Places { state, ring, slots, own, opened: _ }: Places,
+        Places { state, ring, slots, own, pins, opened: _ }: Places,
         (seal, eras): (Seal, Vec<(u64, Seal)>),
         begun: u64,
     ) -> Result<Log, LogError> {
@@ -210,6 +212,7 @@ impl Log {
             flusher_began: atomic::AtomicU32::new(0),
             lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
+            pin_table: PinTable::new(pins),
             #[cfg(feature = "deaths")]
             kept_claim_count: config.kept_claim_count,
             control: config.control,
@@ -348,7 +351,8 @@ impl Log {
         let state = &*self.state;
         let limit = lsn.0.min(state.durable.load(Acquire));
         let start = self.segments.start_of(state.oldest.load(SeqCst));
-        let low = self.pins.lock().low(limit, state.tail.load(SeqCst));
+        self.refresh_pins();
+        let low = self.lowest_pinned(limit);
         (Lsn(start), Lsn(self.segments.start_of(low).max(start)))
     }
 
@@ -375,12 +379,10 @@ impl Log {
                 if start + bytes > limit {
                     return Ok(count);
                 }
-                let pins = self.pins.lock();
-                if pins.low(limit, state.tail.load(SeqCst)) < start + bytes {
+                self.refresh_pins();
+                if !self.giving_up().give_up_below(start + bytes, || self.lowest_pinned(u64::MAX)) {
                     return Ok(count);
                 }
-                // Readers are refused before the bytes are gone.
-                state.oldest.store(start + bytes, SeqCst);
             }
             self.give_up(start, is_again)?;
             state.gone_below.store(start + bytes, SeqCst);
@@ -512,6 +514,14 @@ impl Log {
             claim_wait_count: state.claim_wait_count.load(Relaxed),
             claimed_bytes: state.claim_head.load(SeqCst).saturating_sub(tail),
             segment_count: (state.prepared_end.load(Relaxed) - state.gone_below.load(Relaxed)) / bytes,
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if !self.fork.is_inherited() {
+            self.pin_table.leave();
         }
     }
 }

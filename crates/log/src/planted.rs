@@ -35,6 +35,8 @@ pub enum Part {
     Segments,
     /// The latch of the control file is given back.
     Control,
+    /// The pins of the dead are forgotten.
+    Pins,
     /// Whoever sleeps is woken.
     Wakes,
 }
@@ -56,7 +58,7 @@ impl Log {
 #[cfg(feature = "deaths")]
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 16] = [
+    pub const ALL: [Part; 17] = [
         Part::Lead,
         Part::Zeroing,
         Part::Living,
@@ -72,6 +74,7 @@ impl Part {
         Part::Head,
         Part::Segments,
         Part::Control,
+        Part::Pins,
         Part::Wakes,
     ];
 }

@@ -15,6 +15,7 @@
 //! P4. The line and the latch of segments are given back. What was half done with a segment is found and done again by
 //!     the next who makes or gives up one (F1, F8 in `segment.rs`). So is the latch of the control file, whose next
 //!     change reads the file again (K3 in `control_words.rs`). A flusher that died is none.
+//!     What they have pinned is held back no more: their entries are cleared, before their numbers are others'.
 //! P5. Everybody is woken: a wake-up may have been the dead's to give, or to pass on.
 //!
 //! Each step can be done again, in part or whole: a repairer may die, and the next one begins anew. It fills first what
@@ -45,6 +46,10 @@ impl Repair for Log {
         self.give_back_latches_of(dead, me); // P4
         if let Some(control) = self.control.as_ref().filter(|_| !self.forgets(Part::Control)) {
             control.repair(dead)?; // P4
+        }
+        if !self.forgets(Part::Pins) {
+            let died = dead.processes();
+            self.pin_table.clear_of(|process| died.contains(&process)); // P4
         }
         self.wake_after_death(); // P5
         Ok(())

@@ -34,9 +34,11 @@ enum Work {
     WakeFlusher,
     /// Changes the control file.
     Control,
+    /// Pins, moves a pin, and gives up what is below.
+    Pins,
 }
 
-const ALL: [Work; 10] = [
+const ALL: [Work; 11] = [
     Work::Append,
     Work::Commit,
     Work::ReserveAndRollBack,
@@ -47,6 +49,7 @@ const ALL: [Work; 10] = [
     Work::Flusher,
     Work::WakeFlusher,
     Work::Control,
+    Work::Pins,
 ];
 
 /// Where several die at the same time, there are more.
@@ -219,6 +222,15 @@ impl Own {
                 log.stop_flusher();
             }
             Work::WakeFlusher => log.request_flush(append_one(no, 200)),
+            Work::Pins => {
+                let pin = log.pin_newest("newest", SEGMENT_BYTES);
+                let old = log.pin("from here on", log.tail(), u64::MAX).unwrap();
+                self.flush(append_one(no, 3000));
+                log.recycle_before(log.durable_lsn()).unwrap();
+                assert!(log.oldest_lsn() <= old.lsn());
+                old.advance(log.tail());
+                drop(pin);
+            }
             Work::Control => {
                 let before = self.changes.load(SeqCst);
                 assert!(self.control.state().page_count >= before);
@@ -244,7 +256,7 @@ fn run(plan: Plan) -> Outcome {
         world.work(
             &mut cast,
             WORKERS[1],
-            if [Work::Segments, Work::Control].contains(&work) { work } else { Work::Commit },
+            if [Work::Segments, Work::Control, Work::Pins].contains(&work) { work } else { Work::Commit },
             4,
         );
         let outcome = cast.end();
@@ -385,6 +397,7 @@ fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
         match part {
             RepairPart::Wakes => again(Work::WakeFlusher, 110).find(misses),
             RepairPart::GapBegun => again(Work::Append, 60).find(misses),
+            RepairPart::Pins => (1..700).map(|n| (Work::Pins, n, 0)).find(misses),
             RepairPart::Control => (1..700).map(|n| (Work::Control, n, 0)).find(misses),
             _ => ALL.into_iter().flat_map(|work| (1..700).map(move |n| (work, n, 0))).find(misses),
         }

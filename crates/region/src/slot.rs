@@ -241,7 +241,8 @@ mod table {
         }
 
         /// The number of this process: a simulated one's, or that among those who have the region.
-        fn process(&self) -> u32 {
+        #[must_use]
+        pub fn process(&self) -> u32 {
             #[cfg(not(miri))]
             if let Some(members) = &self.members {
                 return members.no();
@@ -370,7 +371,8 @@ mod table {
         }
 
         /// Whether a process is known to have died.
-        pub(crate) fn has_died(&self, process: u32) -> bool {
+        #[must_use]
+        pub fn has_died(&self, process: u32) -> bool {
             #[cfg(not(miri))]
             if let Some(members) = &self.members {
                 return members.is_dead(process);
