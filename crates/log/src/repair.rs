@@ -27,7 +27,6 @@ use ledgerstone_region::atomic::fence;
 use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo, sync};
 
 use crate::LogError;
-use crate::flusher::ABSENT;
 use crate::group_commit::FlushState;
 use crate::log::Log;
 use crate::own::{Intent, Own};
@@ -336,11 +335,10 @@ impl Log {
         {
             state.segments_latch.unlatch_exclusive();
         }
-        // Its name stays until another one starts. One that a living process starts meanwhile names itself; it stores
-        // its state again when it sleeps.
-        let owner = state.flusher_owner.load(SeqCst);
-        if owner.checked_sub(1).is_some_and(|slot| dead.has(SlotNo(slot as u16))) {
-            state.flusher_state.store(ABSENT, SeqCst);
+        // Its slot may be another's afterwards.
+        let owner = state.flusher_owner.load(SeqCst).checked_sub(1).map(|slot| SlotNo(slot as u16));
+        if let Some(owner) = owner.filter(is_deads) {
+            self.leave_flushers_place(owner);
         }
     }
 }

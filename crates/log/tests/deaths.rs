@@ -553,3 +553,47 @@ fn deaths_of_a_head_of_the_line_leave_nothing_wanted() {
         world.log.give_back(claim);
     });
 }
+
+/// The flusher dies with its process. Another process has its own then, before the repair and after it, and also when
+/// the slot of the dead is somebody else's.
+#[test]
+fn deaths_of_flushers_leave_the_place_to_others() {
+    let is_served = |own: &Own| {
+        let mut claim = own.log.claim(200).unwrap();
+        let lsn = own.append(&mut claim, 1, 100);
+        own.log.give_back(claim);
+        own.log.request_flush(lsn);
+        sync::sleep_ns(100_000_000);
+        assert!(own.log.is_durable(lsn));
+    };
+    for is_mended_first in [false, true] {
+        round("a flusher", 1, sync::STEPS_MAX, || {
+            let world = World::new(Work::Flusher, None);
+            let own = world.view();
+            let starts = spawn_in(VICTIM, "starts", move || {
+                assert!(own.log.start_flusher().unwrap());
+                sync::sleep_ns(1_000_000_000);
+            });
+            sync::sleep_ns(1_000_000);
+            let own = world.view();
+            assert!(own.log.has_living_flusher() && !own.log.start_flusher().unwrap());
+            is_served(&own);
+            kill(VICTIM);
+            assert!(died(starts) && !own.log.has_living_flusher());
+            if is_mended_first {
+                assert!(own.mend());
+                lived(spawn_in(WORKERS[0], "takes the slot", move || {
+                    own.log.flush().unwrap();
+                    assert!(!own.log.has_living_flusher());
+                }));
+            }
+            let own = world.view();
+            assert!(own.log.start_flusher().unwrap() && own.log.has_living_flusher());
+            assert_eq!(own.mend(), !is_mended_first);
+            assert!(own.log.has_living_flusher(), "the repair leaves the one of the living");
+            is_served(&own);
+            own.log.stop_flusher();
+            check(&world, &own);
+        });
+    }
+}

@@ -3,27 +3,13 @@
 
 mod kit;
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use kit::*;
 use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_log::{Log, LogConfig, LogError};
+use ledgerstone_log::{Log, LogError};
 use ledgerstone_page::Lsn;
-use ledgerstone_region::{Members, Region, SlotTable};
-
-/// Two logs in two mappings of one region, as two processes have them: the one that made it, and one that joined.
-fn two_logs(dir: &Path, disk: &Arc<dyn Disk>) -> [Arc<Log>; 2] {
-    let (path, locks) = (dir.join("region"), dir.join("members"));
-    let of = |region: Region| {
-        let members = Arc::new(Members::join(&region, &locks).unwrap());
-        let slots = Arc::new(SlotTable::place_among(members, &region, 16).unwrap());
-        LogConfig { region, slots: Some(slots), spare_segments: 0, ..config(Arc::clone(disk)) }
-    };
-    let first = Log::open(of(Region::create_at(&path, 1 << 20).unwrap())).unwrap();
-    [first, Log::join(of(Region::join_at(&path).unwrap())).unwrap()]
-}
 
 fn fill(log: &Log, segments: u64) {
     let until = log.tail().0 + segments * SEGMENT_BYTES;
