@@ -71,10 +71,7 @@ impl Log {
             ("wanted in line", state.line_wanted.load(SeqCst) + state.head_wants.load(SeqCst)),
             ("led", u64::from(FlushState(state.flush.load(SeqCst)).is_leading())),
             ("a flusher", u64::from(state.flusher_state.load(SeqCst) != ABSENT)),
-            (
-                "pinned by the dead",
-                self.pin_table.of_others().filter(|(of, _)| self.slots.has_died(*of)).count() as u64,
-            ),
+            ("pinned by the dead", self.handles.of_others().filter(|(of, _)| self.slots.has_died(*of)).count() as u64),
             ("words written ahead", written_ahead as u64),
             ("not zeroed", state.zero_begun.load(SeqCst) - state.zeroed_limit.load(SeqCst)),
             ("no room", (state.durable.load(SeqCst) + self.ring.len() as u64 * 4) - state.zeroed_limit.load(SeqCst)),

@@ -39,6 +39,9 @@ pub enum LogError {
         /// The first failure of the device, if that was it.
         cause: Option<Arc<DiskError>>,
     },
+    /// This handle of the log has left it ([`crate::Log::leave`]). Others go on.
+    #[error("the log was closed here")]
+    Closed,
     /// The watcher of the reading has stopped it ([`crate::Watch::stop`]).
     #[error("stopped")]
     Stopped,

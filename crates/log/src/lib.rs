@@ -53,6 +53,8 @@ mod flusher;
 mod gate;
 mod giving_up;
 pub mod group_commit;
+#[cfg(not(loom))]
+mod handle_table;
 mod line;
 #[cfg(not(loom))]
 mod log;
@@ -63,9 +65,9 @@ mod loom_log;
 #[cfg(all(loom, test))]
 mod loom_room;
 mod meeting;
-mod own;
 #[cfg(not(loom))]
-mod pin_table;
+mod notifier;
+mod own;
 #[cfg(not(loom))]
 mod pins;
 #[cfg(not(loom))]

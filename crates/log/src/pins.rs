@@ -6,7 +6,7 @@
 //!     that its bound allows, wherever it was granted.
 //! I2. Whoever gives something up says so before it looks at the pins, and a pin is published before it looks at what is
 //!     given up (`giving_up.rs`). So either the pin is seen, or the pin sees that its LSN is gone.
-//! I3. Each process knows its own pins, and says in the region which LSN is the lowest that they hold (`pin_table.rs`).
+//! I3. Each process knows its own pins, and says in the region which LSN is the lowest that they hold (`handle_table.rs`).
 //!     It says so again whenever it pins, moves a pin, gives log up, or asks. Between such calls it may hold back more
 //!     than the bounds of its pins allow: see [`Log::refresh_pins`].
 
@@ -120,7 +120,7 @@ impl Log {
             self.publish_pins(&own);
             own.held.values().map(of).collect()
         };
-        pins.extend(self.pin_table.of_others().map(|(process, low)| Pinned {
+        pins.extend(self.handles.of_others().map(|(process, low)| Pinned {
             name: format!("process {process}"),
             lsn: Lsn(low),
             bytes_max: u64::MAX,
@@ -142,12 +142,12 @@ impl Log {
             // So that the repair after this process finds it, and the entry.
             let _ = self.slots.try_current();
         }
-        self.pin_table.publish(low, self.slots.process());
+        self.handles.publish(low, self.slots.process());
     }
 
     /// The lowest LSN that anybody pins, and `limit` at most.
     pub(crate) fn lowest_pinned(&self, limit: u64) -> u64 {
-        self.pin_table.low().min(limit)
+        self.handles.low().min(limit)
     }
 
     pub(crate) fn giving_up(&self) -> GivingUp<'_> {

@@ -48,7 +48,7 @@ impl Repair for Log {
         }
         if !self.forgets(Part::Pins) {
             let died = dead.processes();
-            self.pin_table.clear_of(|process| died.contains(&process)); // P4
+            self.handles.clear_of(|process| died.contains(&process)); // P4
         }
         self.wake_after_death(); // P5
         Ok(())

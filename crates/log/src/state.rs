@@ -85,7 +85,9 @@ shared! {
         pub zero: AtomicU32,
         /// What is being given up: the state of `giving_up.rs`.
         pub giving_up: AtomicU64,
-        pub pad_flusher: [AtomicU64; 3],
+        /// Not 0: some handle has had a notifier. Set once.
+        pub has_notifiers: AtomicU64,
+        pub pad_flusher: [AtomicU64; 2],
 
         /// Records flushed.
         pub record_count: AtomicU64,

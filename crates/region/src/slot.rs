@@ -240,6 +240,15 @@ mod table {
             Ok(table)
         }
 
+        /// Whether other real processes may have the region as well.
+        #[must_use]
+        pub fn is_shared(&self) -> bool {
+            #[cfg(not(miri))]
+            return self.members.is_some();
+            #[cfg(miri)]
+            false
+        }
+
         /// The number of this process: a simulated one's, or that among those who have the region.
         #[must_use]
         pub fn process(&self) -> u32 {

@@ -7,7 +7,7 @@
 //!     Nor does it count their drops that are under way (I3 in `transaction/isolation.rs`). So a table is used by one
 //!     process, or nobody drops and changes it.
 //! E4. It has no keepers of the log, and reads the positions of named feeds once. Others see its log
-//!     pins (`log/pin_table.rs`).
+//!     pins (`log/handle_table.rs`).
 //! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. So a global
 //!     id is refused only within a process.
 //! E6. What is known of the control file is in the region (`log/control_words.rs`).
