@@ -39,16 +39,19 @@
 //!     missed.
 //! T7. A creation begins with the file under the name [`CREATION_PATH`] and ends by giving it its own. Under that name,
 //!     and only then, the files beside it are a creation that was cut short.
+//! T8. Outside a region, what is known of the file is this process's own, and nobody else may change it. In a region,
+//!     all processes that share it know the same (`control_words.rs`).
 
 use ledgerstone_region::atomic::AtomicU32;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ledgerstone_disk::{Disk, DiskErrorKind, DiskFile, Open};
 use ledgerstone_page::planted::{self, Bug};
 use ledgerstone_page::{Lsn, Xid};
-use ledgerstone_region::Mutex;
+use ledgerstone_region::{AnotherDied, Dead, Mutex, Region, Repair, SlotTable};
 
 use crate::EnvironmentId;
+use crate::control_words::{Held, Inside, SharedControl};
 use crate::error::ControlError;
 use crate::gate;
 use crate::record::{FIRST_LSN, le_u64};
@@ -82,7 +85,10 @@ const PAGE_COUNT_AT: usize = LIFE_AT + 8;
 const NEWEST_SEGMENT_AT: usize = PAGE_COUNT_AT + 8;
 const DURABLE_LSN_AT: usize = NEWEST_SEGMENT_AT + 8;
 const REDO_LSN_AT: usize = DURABLE_LSN_AT + 8;
-const _: () = assert!(REDO_LSN_AT + 8 == 144);
+/// The fields of a slot whose place is not fixed for all formats (T2), all of them words.
+pub(crate) const FIELDS_FROM: usize = ENVIRONMENT_AT;
+pub(crate) const FIELDS_END: usize = REDO_LSN_AT + 8;
+const _: () = assert!(FIELDS_END == 144);
 const CLEAN: u64 = 1;
 const FEEDS: u64 = 2;
 const UNLOCKED: u64 = 4;
@@ -169,6 +175,34 @@ impl ControlState {
         self.redo_lsn.max(self.scan_lsn)
     }
 
+    /// The generation and the content of a slot with these fields, whose format is the one that this version writes.
+    pub(crate) fn from_fields(fields: &[u8; FIELDS_END - FIELDS_FROM]) -> (u64, ControlState) {
+        let word = |at: usize| le_u64(fields, at - FIELDS_FROM);
+        let mut environment = [0; 16];
+        environment.copy_from_slice(&fields[..GENERATION_AT - FIELDS_FROM]);
+        let page_word = word(PAGE_BYTES_AT);
+        let state = ControlState {
+            environment,
+            page_bytes: page_word as u32,
+            segment_bytes: word(SEGMENT_BYTES_AT),
+            checkpoint_lsn: Lsn(word(CHECKPOINT_LSN_AT)),
+            scan_lsn: Lsn(word(SCAN_LSN_AT)),
+            scan_incarnation: word(SCAN_INCARNATION_AT),
+            incarnation_max: word(INCARNATION_MAX_AT),
+            xid_floor: Xid(word(XID_FLOOR_AT)),
+            mark_lsn: Lsn(word(MARK_LSN_AT)),
+            page_count: word(PAGE_COUNT_AT),
+            newest_segment: Lsn(word(NEWEST_SEGMENT_AT)),
+            durable_lsn: Lsn(word(DURABLE_LSN_AT)),
+            redo_lsn: Lsn(word(REDO_LSN_AT)),
+            is_clean: page_word >> 32 & CLEAN != 0,
+            has_feeds: page_word >> 32 & FEEDS != 0,
+            is_unlocked: page_word >> 32 & UNLOCKED != 0,
+            life: word(LIFE_AT),
+        };
+        (word(GENERATION_AT), state)
+    }
+
     /// The bytes of a slot.
     pub fn encode(&self, generation: u64) -> [u8; CONTROL_SLOT_BYTES] {
         let mut slot = [0; CONTROL_SLOT_BYTES];
@@ -241,29 +275,14 @@ impl ControlSlot {
         if format > CONTROL_FORMAT {
             return ControlSlot::Newer { generation, format };
         }
-        let mut environment = [0; 16];
-        environment.copy_from_slice(&slot[ENVIRONMENT_AT..GENERATION_AT]);
-        let page_word = le_u64(slot, PAGE_BYTES_AT);
-        let since_2 = |at| if format >= 2 { le_u64(slot, at) } else { 0 };
-        let state = ControlState {
-            environment,
-            page_bytes: page_word as u32,
-            segment_bytes: le_u64(slot, SEGMENT_BYTES_AT),
-            checkpoint_lsn: Lsn(le_u64(slot, CHECKPOINT_LSN_AT)),
-            scan_lsn: Lsn(le_u64(slot, SCAN_LSN_AT)),
-            scan_incarnation: le_u64(slot, SCAN_INCARNATION_AT),
-            incarnation_max: le_u64(slot, INCARNATION_MAX_AT),
-            xid_floor: Xid(le_u64(slot, XID_FLOOR_AT)),
-            mark_lsn: Lsn(since_2(MARK_LSN_AT)),
-            page_count: since_2(PAGE_COUNT_AT),
-            newest_segment: Lsn(since_2(NEWEST_SEGMENT_AT)),
-            durable_lsn: Lsn(since_2(DURABLE_LSN_AT)),
-            redo_lsn: Lsn(since_2(REDO_LSN_AT)),
-            is_clean: page_word >> 32 & CLEAN != 0,
-            has_feeds: page_word >> 32 & FEEDS != 0,
-            is_unlocked: page_word >> 32 & UNLOCKED != 0,
-            life: le_u64(slot, LIFE_AT),
-        };
+        let mut fields = [0; FIELDS_END - FIELDS_FROM];
+        fields.copy_from_slice(&slot[FIELDS_FROM..FIELDS_END]);
+        if format < 2 {
+            // What a slot of format 1 has there means nothing.
+            let since_2 = [MARK_LSN_AT, PAGE_COUNT_AT, NEWEST_SEGMENT_AT, DURABLE_LSN_AT, REDO_LSN_AT];
+            since_2.iter().for_each(|at| fields[at - FIELDS_FROM..][..8].fill(0));
+        }
+        let (_, state) = ControlState::from_fields(&fields);
         ControlSlot::Valid { generation, state }
     }
 
@@ -277,27 +296,53 @@ impl ControlSlot {
 
 /// The control file, open. The log and the code that takes checkpoints share it.
 pub struct ControlFile {
-    /// What all that have it open share.
-    open: Arc<Opened>,
+    /// What this process knows, as long as the file is not shared.
+    own: Own,
+    shared: OnceLock<SharedControl>,
     file: Arc<dyn DiskFile>,
     path: String,
     damaged_slot: Option<u64>,
 }
 
-struct Opened {
+struct Own {
     /// One changes at a time. Closed across writes, which wait for the device.
     gate: AtomicU32,
     /// Held for a look only.
     held: Mutex<Held>,
 }
 
-#[derive(Clone, Copy)]
-struct Held {
-    state: ControlState,
-    generation: u64,
-    has_failed: bool,
-    /// What was read at open, until it is known to be durable (T4).
-    unsettled: Option<ControlState>,
+/// The right to change the file.
+enum Change<'c> {
+    Own { own: &'c Own, _passage: gate::Passage<'c> },
+    Shared(Inside<'c>),
+}
+
+impl Change<'_> {
+    fn begin(&self) {
+        if let Change::Shared(inside) = self {
+            inside.begin();
+        }
+    }
+
+    fn end(&self, held: Held) {
+        match self {
+            Change::Own { own, .. } => *own.held.lock() = held,
+            Change::Shared(inside) => inside.end(held),
+        }
+    }
+
+    fn fail(&self) {
+        match self {
+            Change::Own { own, .. } => own.held.lock().has_failed = true,
+            Change::Shared(inside) => inside.fail(),
+        }
+    }
+}
+
+impl Repair for ControlFile {
+    fn repair(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        self.shared.get().map_or(Ok(()), |shared| shared.repair(dead))
+    }
 }
 
 impl ControlFile {
@@ -355,24 +400,44 @@ impl ControlFile {
         file.write_at(0, &[state.encode(2), state.encode(1)].concat())?;
         file.sync()?;
         disk.sync_dir("")?;
-        let held = Held { state, generation: 2, has_failed: false, unsettled: None };
+        let held = Held { state, generation: 2, has_failed: false, is_unsettled: false };
         Ok(ControlFile::with(disk, file, held, None))
     }
 
     fn with(disk: &dyn Disk, file: Arc<dyn DiskFile>, held: Held, damaged_slot: Option<u64>) -> ControlFile {
         let path = path_for_people(disk);
-        let open = Arc::new(Opened { gate: AtomicU32::new(0), held: Mutex::new(held) });
-        ControlFile { open, file, path, damaged_slot }
+        let own = Own { gate: AtomicU32::new(0), held: Mutex::new(held) };
+        ControlFile { own, shared: OnceLock::new(), file, path, damaged_slot }
     }
 
-    /// The file as another simulated process has it open. What it says, and its generation, are shared.
+    /// Puts what is known of the file into a region that was made here, for all processes that join it. The threads of
+    /// `slots` change the file from now on.
     ///
     /// # Errors
-    /// The disk's.
-    #[cfg(feature = "deaths")]
-    pub fn view(&self, disk: &dyn Disk) -> Result<ControlFile, ControlError> {
-        let file = disk.open(CONTROL_PATH, Open::EXISTING)?;
-        Ok(ControlFile { open: Arc::clone(&self.open), file, path: path_for_people(disk), damaged_slot: None })
+    /// [`ControlError::Region`]: as [`Region::place`].
+    pub fn share(&self, region: &Region, slots: &Arc<SlotTable>) -> Result<(), ControlError> {
+        let _inside = gate::enter(&self.own.gate);
+        let shared = SharedControl::place(region, slots)?;
+        shared.fill(*self.own.held.lock());
+        // A second time would have found the name taken.
+        let _ = self.shared.set(shared);
+        Ok(())
+    }
+
+    /// The control file of an environment that another process has opened and shares in this region.
+    ///
+    /// # Errors
+    /// [`ControlError::Region`]: as [`Region::place`]. [`ControlError::NotAnEnvironment`], or the disk's.
+    pub fn join(disk: &dyn Disk, region: &Region, slots: &Arc<SlotTable>) -> Result<ControlFile, ControlError> {
+        let path = path_for_people(disk);
+        let file = match disk.open(CONTROL_PATH, Open::EXISTING) {
+            Err(error) if error.is_not_found() => return Err(ControlError::NotAnEnvironment { path }),
+            other => other?,
+        };
+        let shared = SharedControl::place(region, slots)?;
+        let control = ControlFile::with(disk, file, shared.look(), None);
+        let _ = control.shared.set(shared); // It was empty.
+        Ok(control)
     }
 
     /// Opens the control file and reads its newest slot, which the first change makes durable (T4).
@@ -397,13 +462,18 @@ impl ControlFile {
             Err(error) if error.is_not_found() => return Err(ControlError::NotAnEnvironment { path }),
             other => other?,
         };
-        let slots = [read_slot(&*file, 0)?, read_slot(&*file, 1)?];
+        let (held, damaged_slot) = ControlFile::read(&*file, path)?;
+        Ok(ControlFile::with(disk, file, held, damaged_slot))
+    }
+
+    /// What the newest slot says, and which slot cannot be read.
+    fn read(file: &dyn DiskFile, path: String) -> Result<(Held, Option<u64>), ControlError> {
+        let slots = [read_slot(file, 0)?, read_slot(file, 1)?];
         let newest = if slots[0].generation() > slots[1].generation() { slots[0] } else { slots[1] };
         match newest {
             ControlSlot::Valid { generation, state } => {
                 let damaged_slot = slots.iter().position(|slot| slot.generation().is_none()).map(|no| no as u64);
-                let held = Held { state, generation, has_failed: false, unsettled: Some(state) };
-                Ok(ControlFile::with(disk, file, held, damaged_slot))
+                Ok((Held { state, generation, has_failed: false, is_unsettled: true }, damaged_slot))
             }
             ControlSlot::Newer { format, .. } => {
                 Err(ControlError::NewerFormat { path, found: format, supported: CONTROL_FORMAT })
@@ -436,7 +506,7 @@ impl ControlFile {
             state.is_clean = false;
         };
         if planted::is_on(Bug::IncarnationForgotten) {
-            change(&mut self.open.held.lock().state);
+            change(&mut self.own.held.lock().state); // The file is not shared yet.
         } else {
             self.change(change)?;
         }
@@ -445,7 +515,42 @@ impl ControlFile {
 
     /// Its content.
     pub fn state(&self) -> ControlState {
-        self.open.held.lock().state
+        self.held().state
+    }
+
+    fn held(&self) -> Held {
+        match self.shared.get() {
+            Some(shared) => shared.look(),
+            None => *self.own.held.lock(),
+        }
+    }
+
+    /// Waits for other changes. Says what is known of the file, after a death what is in it (K3 in `control_words.rs`).
+    fn enter(&self) -> Result<(Change<'_>, Held), ControlError> {
+        let Some(shared) = self.shared.get() else {
+            let passage = gate::enter(&self.own.gate);
+            // It may have been shared meanwhile.
+            return if self.shared.get().is_some() {
+                drop(passage);
+                self.enter()
+            } else {
+                let held = *self.own.held.lock();
+                Ok((Change::Own { own: &self.own, _passage: passage }, held))
+            };
+        };
+        let inside = shared.enter()?;
+        let known = shared.look();
+        if !inside.has_begun() || known.has_failed {
+            return Ok((Change::Shared(inside), known));
+        }
+        let (found, _) = ControlFile::read(&*self.file, self.path.clone())?;
+        let is_ours = found.state.environment == known.state.environment && found.state.life == known.state.life;
+        // The change that was under way has written one slot, both, or none.
+        if !is_ours || !(known.generation..=known.generation + 2).contains(&found.generation) {
+            return Err(ControlError::Failed { path: self.path.clone() });
+        }
+        inside.end(found);
+        Ok((Change::Shared(inside), found))
     }
 
     /// The slot that could not be read when the file was opened: damaged, or being written when the power failed. The
@@ -459,7 +564,7 @@ impl ControlFile {
     /// # Errors
     /// A failure of the disk.
     pub fn look_for_damage(&self) -> Result<Option<u64>, ControlError> {
-        let _inside = gate::enter(&self.open.gate);
+        let (_inside, _) = self.enter()?;
         for no in 0..2 {
             if read_slot(&*self.file, no)?.generation().is_none() {
                 return Ok(Some(no));
@@ -473,8 +578,7 @@ impl ControlFile {
     /// # Errors
     /// A failure of the disk.
     pub fn is_as_we_left_it(&self) -> Result<bool, ControlError> {
-        let _inside = gate::enter(&self.open.gate);
-        let held = *self.open.held.lock();
+        let (_inside, held) = self.enter()?;
         for no in 0..2 {
             let slot = read_slot(&*self.file, no)?;
             if slot.generation().is_some_and(|there| there > held.generation)
@@ -491,29 +595,28 @@ impl ControlFile {
     /// # Errors
     /// A write failed. Every later change is then refused (T3).
     pub fn change(&self, change: impl FnOnce(&mut ControlState)) -> Result<(), ControlError> {
-        let _inside = gate::enter(&self.open.gate);
-        let mut now = *self.open.held.lock();
+        let (inside, mut now) = self.enter()?;
         if now.has_failed {
             return Err(ControlError::Failed { path: self.path.clone() });
         }
-        let read = now.unsettled.take().map(|read| (now.generation, read));
+        let read = now.is_unsettled.then_some((now.generation, now.state));
         change(&mut now.state);
         let (first, second) = (now.generation + 1, now.generation + 2);
+        inside.begin();
         for (generation, state) in read.into_iter().chain([(first, now.state), (second, now.state)]) {
             let at = generation % 2 * CONTROL_SLOT_BYTES as u64;
             if let Err(error) = self.file.write_durable_at(at, &state.encode(generation)) {
-                self.open.held.lock().has_failed = true;
+                inside.fail();
                 return Err(error.into());
             }
         }
-        now.generation = second;
-        *self.open.held.lock() = now;
+        inside.end(Held { generation: second, is_unsettled: false, ..now });
         Ok(())
     }
 
     /// How many slots were written in its life.
     pub fn generation(&self) -> u64 {
-        self.open.held.lock().generation
+        self.held().generation
     }
 }
 

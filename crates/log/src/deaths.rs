@@ -7,6 +7,7 @@ use ledgerstone_region::atomic::Ordering::{Relaxed, SeqCst};
 use ledgerstone_region::{Region, SlotTable};
 
 use crate::config::LogConfig;
+use crate::control::ControlFile;
 use crate::error::LogError;
 use crate::flusher::ABSENT;
 use crate::group_commit::FlushState;
@@ -27,9 +28,10 @@ impl Log {
         disk: Arc<dyn Disk>,
         forgotten: Option<Part>,
     ) -> Result<Arc<Log>, LogError> {
-        let control = self.control.as_ref().map(|control| control.view(&*disk).map(Arc::new)).transpose();
+        let join = |_| ControlFile::join(&*disk, view, &slots).map(Arc::new);
+        let control = self.control.as_ref().map(join).transpose();
         let control = control.map_err(LogError::from)?;
-        let log = Log::joined(LogConfig {
+        let mut log = Log::joined(LogConfig {
             slots: Some(slots),
             segment_bytes: self.segments.segment_bytes(),
             buffer_bytes: self.ring.len() as u64 * 8,
@@ -40,7 +42,8 @@ impl Log {
             control,
             ..LogConfig::new(disk, view.clone(), self.environment)
         })?;
-        Ok(Arc::new(Log { forgotten, ..log }))
+        log.forgotten = forgotten;
+        Ok(Arc::new(log))
     }
 
     /// What is claimed, reserved, latched, led or waited for. None if nothing is: so it is when nobody does anything.
@@ -68,6 +71,7 @@ impl Log {
             ("wanted in line", state.line_wanted.load(SeqCst) + state.head_wants.load(SeqCst)),
             ("led", u64::from(FlushState(state.flush.load(SeqCst)).is_leading())),
             ("a flusher", u64::from(state.flusher_state.load(SeqCst) != ABSENT)),
+            ("pinned by the dead", self.handles.of_others().filter(|(of, _)| self.slots.has_died(*of)).count() as u64),
             ("words written ahead", written_ahead as u64),
             ("not zeroed", state.zero_begun.load(SeqCst) - state.zeroed_limit.load(SeqCst)),
             ("no room", (state.durable.load(SeqCst) + self.ring.len() as u64 * 4) - state.zeroed_limit.load(SeqCst)),

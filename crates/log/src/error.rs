@@ -39,6 +39,9 @@ pub enum LogError {
         /// The first failure of the device, if that was it.
         cause: Option<Arc<DiskError>>,
     },
+    /// This handle of the log has left it ([`crate::Log::leave`]). Others go on.
+    #[error("the log was closed here")]
+    Closed,
     /// The watcher of the reading has stopped it ([`crate::Watch::stop`]).
     #[error("stopped")]
     Stopped,
@@ -118,6 +121,7 @@ impl From<ControlError> for LogError {
     fn from(error: ControlError) -> LogError {
         match error {
             ControlError::Disk(error) => LogError::Disk(error),
+            ControlError::Region(error) => LogError::Region(error),
             error => LogError::Control(error),
         }
     }
@@ -247,4 +251,7 @@ pub enum ControlError {
     /// The file could not be read or written.
     #[error(transparent)]
     Disk(#[from] DiskError),
+    /// The region has no room for what processes share of the file, or the thread has no slot there.
+    #[error("the control file: {0}")]
+    Region(#[from] RegionError),
 }

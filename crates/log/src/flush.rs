@@ -15,7 +15,7 @@ use crate::meeting::Meeting;
 use crate::record::RECORD_BYTES_MAX;
 use crate::ring;
 use crate::segment::{AHEAD_BYTES_MAX, BLOCK_BYTES};
-use crate::wakers::{self, WakerNo};
+use crate::wakers::WakerNo;
 
 /// A flush takes no further record once it has so many bytes.
 const FLUSH_BYTES_MAX: u64 = 1 << 20;
@@ -44,7 +44,7 @@ impl Log {
         // Whoever leads has a slot. The log's failure is the better news.
         self.check_failed()?;
         let me = self.me()?;
-        self.meeting().wait(lsn.0, |seen| self.try_lead(seen, me, Some(lsn.0)), || self.failed_error())
+        self.meeting().wait(lsn.0, |seen| self.try_lead(seen, me, Some(lsn.0)), || self.check_failed().err())
     }
 
     /// As [`Log::flush_to`].
@@ -70,20 +70,16 @@ impl Log {
     /// A caller that asks again with the same `place` is woken once, by the newest waker. Give the place up with
     /// [`Log::forget_waker`] when it is no longer needed.
     ///
-    /// The waker runs in the thread that flushed, with no latch or mutex held, or in one that repairs after a death,
+    /// The waker runs in the thread that flushed, or in one of this process if another one has flushed, with no latch or mutex held, or in one that repairs after a death,
     /// with the latch of repairs. That thread may be in the middle of anything else, so a waker must not wait for the
     /// log, as claims and flushes do. A panic of a waker ends there.
     pub fn on_durable(&self, lsn: Lsn, place: &mut Option<WakerNo>, waker: &Waker) {
         // What a waker does when it is cloned and dropped is its own affair: not under the mutex.
         let waker = waker.clone();
-        let before = {
-            let mut wakers = self.wakers.lock();
-            self.wakers_low.fetch_min(lsn.0, SeqCst);
-            wakers.put(lsn.0, place, waker)
-        };
+        let before = self.waiting.change(lsn.0, |wakers| wakers.put(lsn.0, place, waker));
         drop(before);
         // After the registration in the one order: either we see the flush, or its end sees us.
-        self.wake_wakers();
+        self.waiting.wake_ready(self.is_failed());
     }
 
     /// Drops the waker that [`Log::on_durable`] has kept in `place` for `lsn`, if it was not woken yet.
@@ -91,7 +87,7 @@ impl Log {
         if let Some(no) = place.take()
             && !self.fork.is_inherited()
         {
-            let forgotten = self.wakers.lock().remove(lsn.0, no);
+            let forgotten = self.waiting.change(u64::MAX, |wakers| wakers.remove(lsn.0, no));
             drop(forgotten); // The mutex is free by now.
         }
     }
@@ -125,7 +121,8 @@ impl Log {
         state.group_count_max.fetch_max(group, Relaxed);
         state.active_count.store(group + u64::from(ended.next_count), Relaxed);
         self.signal_flushed();
-        self.wake_wakers();
+        self.waiting.wake_ready(self.is_failed());
+        self.waiting.ring_others();
         Some(result)
     }
 
@@ -135,7 +132,6 @@ impl Log {
             flush: &state.flush,
             flushing_to: &state.flushing_to,
             durable: &state.durable,
-            failed: &state.failed,
             sleepers: &state.sleepers,
             beds: &state.beds,
         }
@@ -236,28 +232,13 @@ impl Log {
         }
     }
 
-    /// Wakes the wakers of what is durable, or all if the log has failed.
-    fn wake_wakers(&self) {
-        let durable = if self.is_failed() { u64::MAX } else { self.state.durable.load(SeqCst) };
-        if self.wakers_low.load(SeqCst) >= durable {
-            return;
-        }
-        let ready = {
-            let mut wakers = self.wakers.lock();
-            let ready = wakers.take_below(durable);
-            self.wakers_low.store(wakers.low(), SeqCst);
-            ready
-        };
-        // Outside of the mutex: a waker may do anything, but for calls that wait for the log.
-        ready.for_each(wakers::wake);
-    }
-
     /// After a failure.
     pub(crate) fn wake_everybody(&self) {
         self.meeting().wake_all();
         self.wake_claimers();
         self.wake_flusher();
-        self.wake_wakers();
+        self.waiting.wake_ready(self.is_failed());
+        self.waiting.ring_others();
     }
 
     /// Asks the flusher thread to make the record at `lsn` durable now. Never waits. Without a flusher thread, nothing

@@ -9,6 +9,10 @@
 //! ```
 //! Requests are words in the region; a caller that raises one wakes the thread only if it finds it asleep, and only one
 //! that does makes the system call. While it is busy, a request costs an atomic maximum and a load.
+//!
+//! H1. Processes that share a log have one flusher, which its owner's word in the region names. Whoever starts one while
+//!     another's lives starts none. The place of one that has died is free, also before the repair has emptied it. A
+//!     process that is only stopped keeps its place: what it is to flush is flushed by those that wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};
@@ -20,8 +24,10 @@ use ledgerstone_region::{RegionError, SlotNo};
 use crate::error::LogError;
 use crate::log::Log;
 
-const HAS_SLOT: u32 = 1;
-const HAS_NO_SLOT: u32 = 2;
+/// How the thread has begun. With its place and a slot, it is the number of that slot, above these.
+const HAS_NO_SLOT: u32 = 1;
+const HAS_NO_PLACE: u32 = 2;
+const HAS_PLACE: u32 = 3;
 
 pub(crate) const ABSENT: u32 = 0;
 const AWAKE: u32 = 1;
@@ -30,14 +36,18 @@ const ASLEEP: u32 = 3;
 
 impl Log {
     /// Starts the thread, unless it runs. It keeps the log alive until [`Log::stop_flusher`], and has a thread slot.
+    /// `false`: another process has one that lives (H1), and none was started.
     ///
     /// # Errors
     /// [`LogError::Region`]: all slots are taken.
-    pub fn start_flusher(self: &Arc<Log>) -> Result<(), LogError> {
+    pub fn start_flusher(self: &Arc<Log>) -> Result<bool, LogError> {
         {
             let mut flusher = self.flusher.lock();
             if flusher.is_some() {
-                return Ok(());
+                return Ok(true);
+            }
+            if self.has_living_flusher() {
+                return Ok(false);
             }
             self.flusher_stops.store(false, SeqCst);
             self.flusher_began.store(0, SeqCst);
@@ -45,9 +55,15 @@ impl Log {
             let thread = sync::spawn("log flusher", move || {
                 let slot = log.slots.try_current();
                 let _guard = log.slots.guard_thread();
-                log.flusher_began.store(if slot.is_ok() { HAS_SLOT } else { HAS_NO_SLOT }, SeqCst);
+                let place = slot.as_ref().ok().copied().filter(|me| log.take_flushers_place(*me));
+                let began = match (&slot, place) {
+                    (_, Some(me)) => HAS_PLACE + u32::from(me.0),
+                    (Ok(_), None) => HAS_NO_PLACE,
+                    (Err(_), None) => HAS_NO_SLOT,
+                };
+                log.flusher_began.store(began, SeqCst);
                 sync::futex_wake(&log.flusher_began, u32::MAX);
-                if let Ok(me) = slot {
+                if let Some(me) = place {
                     log.run_flusher(me);
                 }
             });
@@ -58,24 +74,65 @@ impl Log {
         while self.flusher_began.load(SeqCst) == 0 {
             sync::futex_wait(&self.flusher_began, 0, None);
         }
-        if self.flusher_began.load(SeqCst) == HAS_NO_SLOT {
-            self.stop_flusher();
-            return Err(RegionError::NoThreadSlot { count: self.slots.max_threads() }.into());
+        let began = self.flusher_began.load(SeqCst);
+        if began >= HAS_PLACE {
+            return Ok(true);
         }
-        Ok(())
+        self.stop_flusher();
+        match began {
+            HAS_NO_PLACE => Ok(false),
+            _ => Err(RegionError::NoThreadSlot { count: self.slots.max_threads() }.into()),
+        }
     }
 
-    /// Ends the thread and waits for that. What it has not flushed stays for the next flush.
+    /// Ends the thread that this process has started, and waits for that. What it has not flushed stays for the next
+    /// flush. Another process's goes on.
     pub fn stop_flusher(&self) {
         let Some(flusher) = self.flusher.lock().take() else { return };
         self.flusher_stops.store(true, SeqCst);
         self.wake_flusher();
         let ended = flusher.join();
-        self.state.flusher_state.store(ABSENT, SeqCst);
-        self.state.flusher_owner.store(0, SeqCst);
+        if let Some(slot) = self.flusher_began.load(SeqCst).checked_sub(HAS_PLACE) {
+            self.leave_flushers_place(SlotNo(slot as u16)); // If it could not do so itself.
+        }
         // While another panic unwinds, that one is the news; a second would abort the process.
         let is_told = self.is_failed() || std::thread::panicking();
         assert!(ended.is_ok() || is_told, "the log's flusher thread has panicked");
+    }
+
+    /// Whether there is a flusher, in any process, and that process lives. One that is stopped counts as alive. Costs a
+    /// few system calls if it is another process's.
+    #[must_use]
+    pub fn has_living_flusher(&self) -> bool {
+        let Some(owner) = self.flushers_slot() else { return false };
+        !self.slots.is_dead(owner)
+    }
+
+    fn flushers_slot(&self) -> Option<SlotNo> {
+        self.state.flusher_owner.load(SeqCst).checked_sub(1).map(|slot| SlotNo(slot as u16))
+    }
+
+    /// H1. False: another one has it.
+    fn take_flushers_place(&self, me: SlotNo) -> bool {
+        let word = &self.state.flusher_owner;
+        loop {
+            let owner = word.load(SeqCst);
+            if owner.checked_sub(1).is_some_and(|slot| !self.slots.is_dead(SlotNo(slot as u16))) {
+                return false;
+            }
+            if word.compare_exchange(owner, u32::from(me.0) + 1, SeqCst, Relaxed).is_ok() {
+                return true;
+            }
+        }
+    }
+
+    /// Of a thread that has ended, or died: nobody is the flusher. In this order, so that whoever repairs after a death
+    /// in here finds the name. A flusher that is started meanwhile stores its state again when it sleeps.
+    pub(crate) fn leave_flushers_place(&self, owner: SlotNo) {
+        if self.flushers_slot() == Some(owner) {
+            self.state.flusher_state.store(ABSENT, SeqCst);
+            let _ = self.state.flusher_owner.compare_exchange(u32::from(owner.0) + 1, 0, SeqCst, Relaxed);
+        }
     }
 
     /// True in the flusher's thread, which must not stop the flusher. A waker runs there, perhaps, and perhaps while
@@ -87,7 +144,6 @@ impl Log {
 
     fn run_flusher(&self, me: SlotNo) {
         let state = &*self.state;
-        state.flusher_owner.store(u32::from(me.0) + 1, SeqCst);
         state.flusher_state.store(AWAKE, SeqCst);
         let mut soon_since = None;
         while !self.flusher_stops.load(SeqCst) && !self.is_failed() {
@@ -117,7 +173,7 @@ impl Log {
                 break;
             }
         }
-        state.flusher_state.store(ABSENT, SeqCst);
+        self.leave_flushers_place(me);
     }
 
     fn flusher_sleep(&self, how: u32, timeout_ns: Option<u64>) {

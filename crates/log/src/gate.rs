@@ -9,16 +9,13 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use ledgerstone_region::sync;
 
-#[cfg(not(feature = "deaths"))]
 const TURN_BITS: u32 = 16;
-#[cfg(not(feature = "deaths"))]
 const TURN: u32 = (1 << TURN_BITS) - 1;
 
 /// Open again when dropped.
 pub(crate) struct Passage<'g>(&'g AtomicU32);
 
 /// Waits until nobody else is inside, and those that came before have been.
-#[cfg(not(feature = "deaths"))]
 pub(crate) fn enter(gate: &AtomicU32) -> Passage<'_> {
     let before = gate.fetch_add(1 << TURN_BITS, Acquire);
     let (ticket, mut seen) = (before >> TURN_BITS, before.wrapping_add(1 << TURN_BITS));
@@ -29,31 +26,6 @@ pub(crate) fn enter(gate: &AtomicU32) -> Passage<'_> {
     Passage(gate)
 }
 
-/// Between simulated processes: the word names the one that is inside, and who finds it dead goes in.
-#[cfg(feature = "deaths")]
-pub(crate) fn enter(gate: &AtomicU32) -> Passage<'_> {
-    use ledgerstone_region::sync::deaths::{is_dead, process};
-
-    const LOOK_NS: u64 = 1_000_000;
-    loop {
-        let inside = gate.load(Relaxed);
-        let may_enter = inside == 0 || is_dead(inside - 1);
-        if may_enter && gate.compare_exchange(inside, process() + 1, Acquire, Relaxed).is_ok() {
-            return Passage(gate);
-        }
-        sync::futex_wait(gate, inside, Some(LOOK_NS));
-    }
-}
-
-#[cfg(feature = "deaths")]
-impl Drop for Passage<'_> {
-    fn drop(&mut self) {
-        self.0.store(0, Release);
-        sync::futex_wake(self.0, u32::MAX);
-    }
-}
-
-#[cfg(not(feature = "deaths"))]
 impl Drop for Passage<'_> {
     fn drop(&mut self) {
         let next = |word: u32| (word & !TURN) | (word.wrapping_add(1) & TURN);
@@ -68,7 +40,7 @@ impl Drop for Passage<'_> {
     }
 }
 
-#[cfg(all(test, not(feature = "deaths")))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -40,6 +40,8 @@ mod backwards;
 mod config;
 #[cfg(not(loom))]
 pub mod control;
+#[cfg(not(loom))]
+mod control_words;
 #[cfg(all(feature = "deaths", not(loom), not(miri)))]
 mod deaths;
 mod error;
@@ -49,15 +51,22 @@ mod flush;
 mod flusher;
 #[cfg(not(loom))]
 mod gate;
+mod giving_up;
 pub mod group_commit;
+#[cfg(not(loom))]
+mod handle_table;
 mod line;
 #[cfg(not(loom))]
 mod log;
+#[cfg(all(loom, test))]
+mod loom_giving_up;
 #[cfg(all(loom, test))]
 mod loom_log;
 #[cfg(all(loom, test))]
 mod loom_room;
 mod meeting;
+#[cfg(not(loom))]
+mod notifier;
 mod own;
 #[cfg(not(loom))]
 mod pins;

@@ -1,6 +1,5 @@
 //! The log itself: opening it, its positions, its failure and its numbers.
 
-use ledgerstone_region::atomic::AtomicU64;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, SeqCst};
 use std::sync::{Arc, OnceLock};
@@ -17,6 +16,8 @@ use crate::control::ControlFile;
 use crate::error::{LogError, Malformed};
 use crate::flush::write_buffer_bytes;
 use crate::group_commit::GroupCommit;
+use crate::handle_table::HandleTable;
+use crate::notifier::Waiting;
 use crate::own::Own;
 use crate::pins::Pins;
 use crate::places::Places;
@@ -28,7 +29,6 @@ use crate::scan::LogScan;
 use crate::seal::{Seal, Seals};
 use crate::segment::{BLOCK_BYTES, LOG_DIR, NoSegment, Segments};
 use crate::state::LogState;
-use crate::wakers::Wakers;
 
 /// The log of an environment. Shared by all threads through an `Arc`.
 pub struct Log {
@@ -58,9 +58,8 @@ pub struct Log {
     pub(crate) spare_segments: u64,
     /// The leader's; taken out while it writes (W5).
     pub(crate) write_buffer: Mutex<Option<AlignedBuf>>,
-    /// Who wants to know when which LSN is durable, and the smallest of these, `u64::MAX` if there is none.
-    pub(crate) wakers: Mutex<Wakers>,
-    pub(crate) wakers_low: AtomicU64,
+    /// Who wants to know when which LSN is durable.
+    pub(crate) waiting: Arc<Waiting>,
     pub(crate) cause: Mutex<Option<Arc<DiskError>>>,
     pub(crate) flusher: Mutex<Option<JoinHandle<()>>>,
     /// Which thread it is or was.
@@ -72,6 +71,8 @@ pub struct Log {
     pub(crate) lacked_space: AtomicBool,
     /// Who holds the log back. Held for a look or a change only.
     pub(crate) pins: Mutex<Pins>,
+    /// What this handle tells other processes.
+    pub(crate) handles: Arc<HandleTable>,
     pub(crate) control: Option<Arc<ControlFile>>,
     pub(crate) disk: Arc<dyn ledgerstone_disk::Disk>,
     /// As it was asked for.
@@ -80,6 +81,8 @@ pub struct Log {
     /// What its repairs leave out.
     #[cfg(feature = "deaths")]
     pub(crate) forgotten: Option<crate::planted::Part>,
+    /// See [`Log::leave`].
+    pub(crate) has_left: AtomicBool,
     /// Tells the process that opened it from its children, which must neither wait for it nor write it.
     pub(crate) fork: ForkMark,
 }
@@ -177,12 +180,14 @@ impl Log {
 
     fn with(
         config: LogConfig,
-        Places { state, ring, slots, own, opened: _ }: Places,
+        Places { state, ring, slots, own, handles, opened: _ }: Places,
         (seal, eras): (Seal, Vec<(u64, Seal)>),
         begun: u64,
     ) -> Result<Log, LogError> {
+        let handles = Arc::new(HandleTable::new(handles));
         Ok(Log {
             first_in_ring: state.first.load(Relaxed), // Set once.
+            waiting: Arc::new(Waiting::new(state.clone(), Arc::clone(&slots), Arc::clone(&handles))),
             state,
             ring,
             own,
@@ -201,8 +206,6 @@ impl Log {
             async_delay_ns: config.async_delay_ns,
             spare_segments: config.spare_segments,
             write_buffer: Mutex::new(Some(AlignedBuf::new(write_buffer_bytes(config.buffer_bytes)))),
-            wakers: Mutex::default(),
-            wakers_low: AtomicU64::new(u64::MAX),
             cause: Mutex::new(None),
             flusher: Mutex::new(None),
             flusher_mark: Mutex::new(None),
@@ -210,12 +213,14 @@ impl Log {
             flusher_began: atomic::AtomicU32::new(0),
             lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
+            handles,
             #[cfg(feature = "deaths")]
             kept_claim_count: config.kept_claim_count,
             control: config.control,
             disk: config.disk,
             #[cfg(feature = "deaths")]
             forgotten: None,
+            has_left: AtomicBool::new(false),
             fork: ForkMark::new()?,
         })
     }
@@ -348,7 +353,8 @@ impl Log {
         let state = &*self.state;
         let limit = lsn.0.min(state.durable.load(Acquire));
         let start = self.segments.start_of(state.oldest.load(SeqCst));
-        let low = self.pins.lock().low(limit, state.tail.load(SeqCst));
+        self.refresh_pins();
+        let low = self.lowest_pinned(limit);
         (Lsn(start), Lsn(self.segments.start_of(low).max(start)))
     }
 
@@ -375,12 +381,10 @@ impl Log {
                 if start + bytes > limit {
                     return Ok(count);
                 }
-                let pins = self.pins.lock();
-                if pins.low(limit, state.tail.load(SeqCst)) < start + bytes {
+                self.refresh_pins();
+                if !self.giving_up().give_up_below(start + bytes, || self.lowest_pinned(u64::MAX)) {
                     return Ok(count);
                 }
-                // Readers are refused before the bytes are gone.
-                state.oldest.store(start + bytes, SeqCst);
             }
             self.give_up(start, is_again)?;
             state.gone_below.store(start + bytes, SeqCst);
@@ -474,10 +478,22 @@ impl Log {
         self.failed_error()
     }
 
-    /// Whether the log has failed, or is another process's, from which this one was forked.
+    /// Ends this handle, while others go on: refuses every later call that waits or claims, and wakes those threads and
+    /// tasks of this process that wait. The log itself does not change. What they had claimed they give back as ever,
+    /// and a pin holds until it is dropped. To be called when no transaction of this handle is open.
+    pub fn leave(&self) {
+        self.has_left.store(true, SeqCst);
+        self.waiting.leave();
+        if !self.is_flusher() {
+            self.stop_flusher();
+        }
+        self.wake_everybody(); // Those of other processes look again, and go on.
+    }
+
+    /// Whether the log has failed, or this handle has left it, or is another process's, from which this one was forked.
     #[inline]
     pub fn is_failed(&self) -> bool {
-        self.state.failed.load(Acquire) != 0 || self.fork.is_inherited()
+        self.state.failed.load(Acquire) != 0 || self.has_left.load(Relaxed) || self.fork.is_inherited()
     }
 
     /// Whether the log has failed since the disk refused a write or a sync of it.
@@ -493,6 +509,9 @@ impl Log {
 
     #[cold]
     pub(crate) fn failed_error(&self) -> LogError {
+        if self.state.failed.load(SeqCst) == 0 && self.has_left.load(Relaxed) {
+            return LogError::Closed;
+        }
         LogError::Failed { cause: self.cause.lock().clone() }
     }
 
@@ -512,6 +531,15 @@ impl Log {
             claim_wait_count: state.claim_wait_count.load(Relaxed),
             claimed_bytes: state.claim_head.load(SeqCst).saturating_sub(tail),
             segment_count: (state.prepared_end.load(Relaxed) - state.gone_below.load(Relaxed)) / bytes,
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if !self.fork.is_inherited() {
+            self.waiting.stop();
+            self.handles.leave();
         }
     }
 }

@@ -77,7 +77,6 @@ impl Words {
             flush: &self.flush,
             flushing_to: &self.flushing_to,
             durable: &self.durable,
-            failed: &self.failed,
             sleepers: &self.sleepers,
             beds: &self.beds,
         }

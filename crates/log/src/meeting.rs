@@ -23,8 +23,6 @@ pub(crate) struct Meeting<'m> {
     pub flushing_to: &'m AtomicU64,
     /// Records that begin below are durable.
     pub durable: &'m AtomicU64,
-    /// Not 0: no flush will succeed any more.
-    pub failed: &'m AtomicU64,
     /// How many sleep in each bed: the number of the flush that they wait for << 16 | how many. What is counted for an
     /// earlier flush says nothing: so whoever has died asleep is counted no longer than until that flush is over.
     pub sleepers: &'m [AtomicU64; 2],
@@ -41,20 +39,20 @@ pub(crate) struct Ended {
 }
 
 impl Meeting<'_> {
-    /// Waits until `durable` is above `lsn`. When nobody leads it calls `try_lead`, which begins a flush, leads and
+    /// Waits until `durable` is above `lsn`, or `failed` says that it will not be. When nobody leads it calls `try_lead`, which begins a flush, leads and
     /// ends it, or returns `None` if somebody else was quicker.
     pub fn wait<E>(
         &self,
         lsn: u64,
         mut try_lead: impl FnMut(FlushState) -> Option<Result<(), E>>,
-        failed: impl Fn() -> E,
+        failed: impl Fn() -> Option<E>,
     ) -> Result<(), E> {
         loop {
             if self.durable.load(SeqCst) > lsn {
                 return Ok(());
             }
-            if self.failed.load(SeqCst) != 0 {
-                return Err(failed());
+            if let Some(error) = failed() {
+                return Err(error);
             }
             let seen = FlushState(self.flush.load(SeqCst));
             if !seen.is_leading() {
@@ -74,7 +72,7 @@ impl Meeting<'_> {
             // Again, now that we are counted: if the flush is still under way its end will see us, and raise the word.
             if self.flush.load(SeqCst) == seen.0
                 && (self.flushing_to.load(SeqCst) > lsn) == is_covered
-                && self.failed.load(SeqCst) == 0
+                && failed().is_none()
             {
                 sync::futex_wait(&self.beds[bed], word, Some(LOOK_NS));
             }
@@ -153,10 +151,10 @@ mod tests {
     /// Two have died while they slept until flush 1 was over: nobody takes them for sleepers of flush 3, or 5.
     #[test]
     fn who_sleeps_for_a_flush_is_not_counted_for_a_later_one() {
-        let [flush, flushing_to, durable, failed] = std::array::from_fn(|_| AtomicU64::new(0));
+        let [flush, flushing_to, durable] = std::array::from_fn(|_| AtomicU64::new(0));
         let (sleepers, beds) = ([AtomicU64::new(0), AtomicU64::new(0)], [AtomicU32::new(0), AtomicU32::new(0)]);
-        let (flush, flushing_to, durable, failed) = (&flush, &flushing_to, &durable, &failed);
-        let meeting = Meeting { flush, flushing_to, durable, failed, sleepers: &sleepers, beds: &beds };
+        let (flush, flushing_to, durable) = (&flush, &flushing_to, &durable);
+        let meeting = Meeting { flush, flushing_to, durable, sleepers: &sleepers, beds: &beds };
         let bed = FlushState::bed_of(1);
         (0..2).for_each(|_| meeting.count_sleeper(bed, 1));
         assert_eq!((meeting.sleeper_count(1), meeting.sleeper_count(3)), (2, 0));

@@ -4,7 +4,11 @@
 //!     dropped, or when the log has grown beyond it by more than the pin's own bound. Then it holds nothing back any
 //!     more, and its reader is told [`LogError::Recycled`]. A pin of the newest part of the log holds back the bytes
 //!     that its bound allows, wherever it was granted.
-//! I2. Granting and giving up meet in one mutex: either the pin is seen, or the pin sees that its LSN is gone.
+//! I2. Whoever gives something up says so before it looks at the pins, and a pin is published before it looks at what is
+//!     given up (`giving_up.rs`). So either the pin is seen, or the pin sees that its LSN is gone.
+//! I3. Each process knows its own pins, and says in the region which LSN is the lowest that they hold (`handle_table.rs`).
+//!     It says so again whenever it pins, moves a pin, gives log up, or asks. Between such calls it may hold back more
+//!     than the bounds of its pins allow: see [`Log::refresh_pins`].
 
 use ledgerstone_region::ByNumber;
 use std::sync::Arc;
@@ -13,6 +17,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use ledgerstone_page::Lsn;
 
 use crate::error::LogError;
+use crate::giving_up::GivingUp;
 use crate::log::Log;
 
 /// The pins of a log, by the order in which they were granted.
@@ -49,9 +54,9 @@ pub struct Pinned {
 }
 
 impl Pins {
-    /// What may be given up of what lies below `limit`, while the log ends at `tail`.
-    pub fn low(&self, limit: u64, tail: u64) -> u64 {
-        self.held.values().filter_map(|held| held.lsn(tail)).fold(limit, u64::min)
+    /// The lowest LSN that they hold while the log ends at `tail`.
+    fn low(&self, tail: u64) -> Option<u64> {
+        self.held.values().filter_map(|held| held.lsn(tail)).min()
     }
 
     fn hold(&mut self, pinned: Pinned, follows_end: bool) -> u64 {
@@ -75,17 +80,23 @@ impl Log {
     /// [`LogError::Recycled`]: the records are already gone.
     pub fn pin(self: &Arc<Log>, name: &str, lsn: Lsn, bytes_max: u64) -> Result<LogPin, LogError> {
         let mut pins = self.pins.lock();
-        let oldest = Lsn(self.state.oldest.load(SeqCst));
+        let id = pins.hold(Pinned { name: name.to_string(), lsn, bytes_max }, false);
+        self.publish_pins(&pins);
+        let oldest = Lsn(self.giving_up().begins(lsn.0)); // I2
         if lsn < oldest {
+            pins.held.remove(id);
+            self.publish_pins(&pins);
             return Err(LogError::Recycled { lsn, oldest });
         }
-        let id = pins.hold(Pinned { name: name.to_string(), lsn, bytes_max }, false);
         Ok(LogPin { log: Arc::clone(self), id })
     }
 
     /// Keeps what there is of the records from `lsn` on, but at most `bytes_max` bytes behind `lsn`.
     pub fn pin_rest(self: &Arc<Log>, name: &str, lsn: Lsn, bytes_max: u64) -> LogPin {
-        let id = self.pins.lock().hold(Pinned { name: name.to_string(), lsn, bytes_max }, false);
+        let mut pins = self.pins.lock();
+        let id = pins.hold(Pinned { name: name.to_string(), lsn, bytes_max }, false);
+        self.publish_pins(&pins);
+        self.giving_up().begins(lsn.0); // I2: what is being looked at stays.
         LogPin { log: Arc::clone(self), id }
     }
 
@@ -95,16 +106,52 @@ impl Log {
         let mut pins = self.pins.lock();
         let lsn = Lsn(self.state.oldest.load(SeqCst));
         let id = pins.hold(Pinned { name: name.to_string(), lsn, bytes_max }, true);
+        self.publish_pins(&pins);
+        self.giving_up().begins(lsn.0); // I2, as above.
         LogPin { log: Arc::clone(self), id }
     }
 
-    /// The pins that hold the log back, the oldest position first.
+    /// The pins that hold the log back, the oldest position first. Of another process, there is one for all of its pins.
     pub fn pinned(&self) -> Vec<Pinned> {
         let tail = self.tail().0;
         let of = |held: &Held| Pinned { lsn: held.lsn(tail).map_or(held.pinned.lsn, Lsn), ..held.pinned.clone() };
-        let mut pins: Vec<Pinned> = self.pins.lock().held.values().map(of).collect();
+        let mut pins: Vec<Pinned> = {
+            let own = self.pins.lock();
+            self.publish_pins(&own);
+            own.held.values().map(of).collect()
+        };
+        pins.extend(self.handles.of_others().map(|(process, low)| Pinned {
+            name: format!("process {process}"),
+            lsn: Lsn(low),
+            bytes_max: u64::MAX,
+        }));
         pins.sort_by_key(|pin| pin.lsn);
         pins
+    }
+
+    /// Says to other processes what the pins of this one hold now. A pin with a bound holds less as the log grows. To be
+    /// called now and then by a process that gives no log up itself. Costs a mutex, and a look at each pin.
+    pub fn refresh_pins(&self) {
+        self.publish_pins(&self.pins.lock());
+    }
+
+    /// I3.
+    fn publish_pins(&self, pins: &Pins) {
+        let low = pins.low(self.state.tail.load(SeqCst));
+        if low.is_some() {
+            // So that the repair after this process finds it, and the entry.
+            let _ = self.slots.try_current();
+        }
+        self.handles.publish(low, self.slots.process());
+    }
+
+    /// The lowest LSN that anybody pins, and `limit` at most.
+    pub(crate) fn lowest_pinned(&self, limit: u64) -> u64 {
+        self.handles.low().min(limit)
+    }
+
+    pub(crate) fn giving_up(&self) -> GivingUp<'_> {
+        GivingUp { oldest: &self.state.oldest, state: &self.state.giving_up }
     }
 }
 
@@ -116,8 +163,10 @@ impl LogPin {
 
     /// Gives up what lies below `lsn`. Never goes back.
     pub fn advance(&self, lsn: Lsn) {
-        if let Some(held) = self.log.pins.lock().held.get_mut(self.id) {
+        let mut pins = self.log.pins.lock();
+        if let Some(held) = pins.held.get_mut(self.id) {
             held.pinned.lsn = held.pinned.lsn.max(lsn);
+            self.log.publish_pins(&pins);
         }
     }
 }
@@ -127,6 +176,8 @@ impl Drop for LogPin {
         if self.log.fork.is_inherited() {
             return; // The thread that held the mutex may not be here.
         }
-        self.log.pins.lock().held.remove(self.id);
+        let mut pins = self.log.pins.lock();
+        pins.held.remove(self.id);
+        self.log.publish_pins(&pins);
     }
 }

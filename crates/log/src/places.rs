@@ -6,6 +6,7 @@ use ledgerstone_region::atomic::AtomicU64;
 use ledgerstone_region::{Handle, RegionError, SlotTable, shared};
 
 use crate::config::LogConfig;
+use crate::handle_table::{HANDLES_MAX, HandleWords};
 use crate::log::OWN_SLOTS;
 use crate::own::Own;
 use crate::segment::BLOCK_BYTES;
@@ -27,6 +28,7 @@ pub(crate) struct Places {
     pub ring: Handle<[AtomicU64]>,
     pub slots: Arc<SlotTable>,
     pub own: Handle<[Own]>,
+    pub handles: Handle<[HandleWords]>,
     pub opened: Handle<Opened>,
 }
 
@@ -38,6 +40,7 @@ impl Places {
             state: region.place_one("log.state", 128)?,
             ring: region.place("log.ring", config.buffer_bytes / 8, BLOCK_BYTES)?,
             own: region.place("log.own", u64::from(slots.count()), 64)?,
+            handles: region.place("log.handles", HANDLES_MAX, 64)?,
             opened: region.place_one("log.opened", 64)?,
             slots,
         })

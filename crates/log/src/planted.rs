@@ -33,6 +33,10 @@ pub enum Part {
     Head,
     /// The latch of segments is given back.
     Segments,
+    /// The latch of the control file is given back.
+    Control,
+    /// The pins of the dead are forgotten.
+    Pins,
     /// Whoever sleeps is woken.
     Wakes,
 }
@@ -54,7 +58,7 @@ impl Log {
 #[cfg(feature = "deaths")]
 impl Part {
     /// All parts.
-    pub const ALL: [Part; 15] = [
+    pub const ALL: [Part; 17] = [
         Part::Lead,
         Part::Zeroing,
         Part::Living,
@@ -69,6 +73,8 @@ impl Part {
         Part::Places,
         Part::Head,
         Part::Segments,
+        Part::Control,
+        Part::Pins,
         Part::Wakes,
     ];
 }

@@ -13,7 +13,9 @@
 //!     sums are added up again from the shares of all slots (R4 in `room.rs`), since the dead may have changed one and
 //!     not the other. What they had reserved for rollbacks goes to who ends their transactions ([`Log::inherit`]).
 //! P4. The line and the latch of segments are given back. What was half done with a segment is found and done again by
-//!     the next who makes or gives up one (F1, F8 in `segment.rs`). A flusher that died is none.
+//!     the next who makes or gives up one (F1, F8 in `segment.rs`). So is the latch of the control file, whose next
+//!     change reads the file again (K3 in `control_words.rs`). A flusher that died is none.
+//!     What they have pinned is held back no more: their entries are cleared, before their numbers are others'.
 //! P5. Everybody is woken: a wake-up may have been the dead's to give, or to pass on.
 //!
 //! Each step can be done again, in part or whole: a repairer may die, and the next one begins anew. It fills first what
@@ -25,7 +27,6 @@ use ledgerstone_region::atomic::fence;
 use ledgerstone_region::{AnotherDied, Dead, Repair, SlotNo, sync};
 
 use crate::LogError;
-use crate::flusher::ABSENT;
 use crate::group_commit::FlushState;
 use crate::log::Log;
 use crate::own::{Intent, Own};
@@ -42,6 +43,13 @@ impl Repair for Log {
         self.recount(dead, me)?; // P3
         self.mend_line(dead)?; // P4
         self.give_back_latches_of(dead, me); // P4
+        if let Some(control) = self.control.as_ref().filter(|_| !self.forgets(Part::Control)) {
+            control.repair(dead)?; // P4
+        }
+        if !self.forgets(Part::Pins) {
+            let died = dead.processes();
+            self.handles.clear_of(|process| died.contains(&process)); // P4
+        }
         self.wake_after_death(); // P5
         Ok(())
     }
@@ -330,11 +338,10 @@ impl Log {
         {
             state.segments_latch.unlatch_exclusive();
         }
-        // Its name stays until another one starts. One that a living process starts meanwhile names itself; it stores
-        // its state again when it sleeps.
-        let owner = state.flusher_owner.load(SeqCst);
-        if owner.checked_sub(1).is_some_and(|slot| dead.has(SlotNo(slot as u16))) {
-            state.flusher_state.store(ABSENT, SeqCst);
+        // Its slot may be another's afterwards.
+        let owner = state.flusher_owner.load(SeqCst).checked_sub(1).map(|slot| SlotNo(slot as u16));
+        if let Some(owner) = owner.filter(is_deads) {
+            self.leave_flushers_place(owner);
         }
     }
 }

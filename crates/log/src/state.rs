@@ -83,7 +83,11 @@ shared! {
         /// Its thread slot + 1; 0: there is none.
         pub flusher_owner: AtomicU32,
         pub zero: AtomicU32,
-        pub pad_flusher: [AtomicU64; 4],
+        /// What is being given up: the state of `giving_up.rs`.
+        pub giving_up: AtomicU64,
+        /// Not 0: some handle has had a notifier. Set once.
+        pub has_notifiers: AtomicU64,
+        pub pad_flusher: [AtomicU64; 2],
 
         /// Records flushed.
         pub record_count: AtomicU64,

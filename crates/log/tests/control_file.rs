@@ -1,10 +1,13 @@
 //! The control file survives power loss at every write, and says what is wrong with a file that is not one.
 #![cfg(not(loom))]
 
+use std::sync::Arc;
+
 use ledgerstone_disk::{Disk, Open, SimDisk};
 use ledgerstone_log::control::{CONTROL_FORMAT, CONTROL_SLOT_BYTES, ControlFile, ControlSlot, ControlState};
 use ledgerstone_log::{CONTROL_PATH, ControlError};
 use ledgerstone_page::Lsn;
+use ledgerstone_region::{Region, SlotTable};
 
 fn state() -> ControlState {
     ControlState::new([3; 16], 4096, 1 << 20)
@@ -142,4 +145,83 @@ fn any_bytes_are_some_slot() {
     }
     assert_eq!(ControlSlot::decode(&slot[..4000]), ControlSlot::Foreign);
     assert_eq!(ControlSlot::decode(&[]), ControlSlot::Foreign);
+}
+
+/// Two mappings of one region, as two processes have them.
+fn two_mappings(dir: &std::path::Path) -> [(Region, Arc<SlotTable>); 2] {
+    let path = dir.join("region");
+    let with_slots = |region: Region| {
+        let slots = Arc::new(SlotTable::place(&region, 8).unwrap());
+        (region, slots)
+    };
+    let first = with_slots(Region::create_at(&path, 1 << 20).unwrap());
+    [first, with_slots(Region::join_at(&path).unwrap())]
+}
+
+/// The next change of the one goes on from that of the other: the newest slot is never written with an older number.
+#[test]
+fn those_who_share_a_region_know_the_same() {
+    let (disk, dir) = (SimDisk::new(), tempfile::tempdir().unwrap());
+    let [(first, first_slots), (second, second_slots)] = two_mappings(dir.path());
+    drop(ControlFile::create(&disk, state()).unwrap());
+    let one = ControlFile::open(&disk).unwrap();
+    assert!(ControlFile::join(&disk, &second, &second_slots).is_err(), "nobody has shared it yet");
+    one.share(&first, &first_slots).unwrap();
+    let other = ControlFile::join(&disk, &second, &second_slots).unwrap();
+    for no in 1..20 {
+        let [changes, looks] = if no % 3 == 0 { [&other, &one] } else { [&one, &other] };
+        changes.change(|state| state.checkpoint_lsn = Lsn(8 * no)).unwrap();
+        assert_eq!((looks.state().checkpoint_lsn, looks.generation()), (Lsn(8 * no), 2 + 2 * no));
+        assert_eq!(looks.state(), changes.state());
+        assert!(looks.is_as_we_left_it().unwrap() && changes.is_as_we_left_it().unwrap());
+        let found = ControlFile::open_read_only(&disk).unwrap();
+        assert_eq!((found.state(), found.generation(), found.damaged_slot()), (one.state(), one.generation(), None));
+    }
+    // From elsewhere.
+    ControlFile::open(&disk).unwrap().change(|state| state.page_count = 7).unwrap();
+    assert!(!other.is_as_we_left_it().unwrap() && !one.is_as_we_left_it().unwrap());
+    edit(&disk, 4096 + 70, &[0xff]);
+    assert_eq!((one.look_for_damage().unwrap(), other.look_for_damage().unwrap()), (Some(1), Some(1)));
+}
+
+#[test]
+fn a_failure_of_one_is_one_of_all_who_share_the_region() {
+    let (disk, dir) = (SimDisk::new(), tempfile::tempdir().unwrap());
+    let [(first, first_slots), (second, second_slots)] = two_mappings(dir.path());
+    let one = ControlFile::create(&disk, state()).unwrap();
+    one.share(&first, &first_slots).unwrap();
+    let other = ControlFile::join(&disk.snapshot(), &second, &second_slots).unwrap();
+    disk.crash_at(disk.counters().mutations + 1);
+    assert!(matches!(one.change(|_| ()), Err(ControlError::Disk(_))));
+    assert!(matches!(other.change(|_| ()), Err(ControlError::Failed { .. })));
+}
+
+/// Threads of both change it at once, and whoever looks finds what some change has left.
+#[test]
+fn no_change_of_those_who_share_it_is_lost_or_seen_in_part() {
+    const CHANGES: u64 = 300;
+    let (disk, dir) = (SimDisk::new(), tempfile::tempdir().unwrap());
+    let [(first, first_slots), (second, second_slots)] = two_mappings(dir.path());
+    let one = ControlFile::create(&disk, state()).unwrap();
+    one.share(&first, &first_slots).unwrap();
+    let other = ControlFile::join(&disk, &second, &second_slots).unwrap();
+    let change = |state: &mut ControlState| {
+        state.page_count += 1;
+        (state.mark_lsn, state.redo_lsn) = (Lsn(state.page_count), Lsn(state.page_count));
+    };
+    std::thread::scope(|scope| {
+        for control in [&one, &other] {
+            scope.spawn(move || (0..CHANGES).for_each(|_| control.change(change).unwrap()));
+            scope.spawn(move || {
+                while control.state().page_count < 2 * CHANGES {
+                    let seen = control.state();
+                    assert_eq!((seen.mark_lsn, seen.redo_lsn), (Lsn(seen.page_count), Lsn(seen.page_count)));
+                    let seen = control.state();
+                    assert!(control.generation() >= 2 + 2 * seen.page_count);
+                }
+            });
+        }
+    });
+    assert_eq!((one.state(), one.generation()), (other.state(), 2 + 4 * CHANGES));
+    assert_eq!(ControlFile::open(&disk).unwrap().state(), one.state());
 }

@@ -7,11 +7,12 @@
 mod kit;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use kit::*;
 use ledgerstone_disk::{Disk, SimDisk};
-use ledgerstone_log::{FIRST_LSN, Log, LogConfig, RecordKind, RepairPart};
+use ledgerstone_log::{ControlFile, ControlState, FIRST_LSN, Log, LogConfig, RecordKind, RepairPart};
 use ledgerstone_page::Lsn;
 use ledgerstone_region::sync;
 use ledgerstone_region::sync::deaths::{kill, kill_at_step, spawn_in, stop_at_step, yield_at_steps};
@@ -31,9 +32,13 @@ enum Work {
     Flusher,
     /// The flusher lives, and the victim wakes it.
     WakeFlusher,
+    /// Changes the control file.
+    Control,
+    /// Pins, moves a pin, and gives up what is below.
+    Pins,
 }
 
-const ALL: [Work; 9] = [
+const ALL: [Work; 11] = [
     Work::Append,
     Work::Commit,
     Work::ReserveAndRollBack,
@@ -43,6 +48,8 @@ const ALL: [Work; 9] = [
     Work::Segments,
     Work::Flusher,
     Work::WakeFlusher,
+    Work::Control,
+    Work::Pins,
 ];
 
 /// Where several die at the same time, there are more.
@@ -67,6 +74,8 @@ struct World {
     log: Arc<Log>,
     disk: Arc<dyn Disk>,
     appended: Appended,
+    /// Changes of the control file that have returned.
+    changes: Arc<AtomicU64>,
     forgotten: Option<RepairPart>,
 }
 
@@ -76,6 +85,8 @@ struct Own {
     log: Arc<Log>,
     slots: Arc<SlotTable>,
     appended: Appended,
+    control: Arc<ControlFile>,
+    changes: Arc<AtomicU64>,
 }
 
 impl World {
@@ -83,19 +94,26 @@ impl World {
         let disk: Arc<dyn Disk> = Arc::new(SimDisk::new());
         let region = Region::shared(1 << 20).unwrap();
         let slots = Arc::new(SlotTable::place(&region, 32).unwrap());
-        let settings =
-            LogConfig { region: region.clone(), slots: Some(Arc::clone(&slots)), ..config(Arc::clone(&disk)) };
+        let control = Arc::new(ControlFile::create(&*disk, ControlState::new(ENVIRONMENT, 4096, 0)).unwrap());
+        control.share(&region, &slots).unwrap();
+        let settings = LogConfig {
+            region: region.clone(),
+            slots: Some(Arc::clone(&slots)),
+            control: Some(control),
+            ..config(Arc::clone(&disk))
+        };
         // Small ones allow nobody to keep more.
         let segment_bytes = if work == Work::Keep { 4 * SEGMENT_BYTES } else { SEGMENT_BYTES };
         let log = Log::open(LogConfig { kept_claim_count: 4, spare_segments: 1, segment_bytes, ..settings }).unwrap();
-        World { region, slots, log, disk, appended: Appended::default(), forgotten }
+        World { region, slots, log, disk, appended: Appended::default(), changes: Arc::default(), forgotten }
     }
 
     fn view(&self) -> Own {
         let view = self.region.view().unwrap();
         let slots = Arc::new(SlotTable::place(&view, self.slots.max_threads()).unwrap());
         let log = self.log.attach(&view, Arc::clone(&slots), Arc::clone(&self.disk), self.forgotten).unwrap();
-        Own { log, slots, appended: Arc::clone(&self.appended) }
+        let control = Arc::new(ControlFile::join(&*self.disk, &view, &slots).unwrap());
+        Own { log, slots, appended: Arc::clone(&self.appended), control, changes: Arc::clone(&self.changes) }
     }
 
     fn begin(&self, deaths: Deaths) -> Cast {
@@ -204,6 +222,22 @@ impl Own {
                 log.stop_flusher();
             }
             Work::WakeFlusher => log.request_flush(append_one(no, 200)),
+            Work::Pins => {
+                let pin = log.pin_newest("newest", SEGMENT_BYTES);
+                let old = log.pin("from here on", log.tail(), u64::MAX).unwrap();
+                self.flush(append_one(no, 3000));
+                log.recycle_before(log.durable_lsn()).unwrap();
+                assert!(log.oldest_lsn() <= old.lsn());
+                old.advance(log.tail());
+                drop(pin);
+            }
+            Work::Control => {
+                let before = self.changes.load(SeqCst);
+                assert!(self.control.state().page_count >= before);
+                self.control.change(|state| state.page_count += 1).unwrap();
+                self.changes.fetch_add(1, SeqCst);
+                assert!(self.control.is_as_we_left_it().unwrap());
+            }
         }
     }
 }
@@ -219,7 +253,12 @@ fn run(plan: Plan) -> Outcome {
         let mut cast = world.begin(plan.deaths);
         world.work(&mut cast, VICTIM, work, 2);
         world.work(&mut cast, WORKERS[0], Work::LargeClaim, 4);
-        world.work(&mut cast, WORKERS[1], if work == Work::Segments { work } else { Work::Commit }, 4);
+        world.work(
+            &mut cast,
+            WORKERS[1],
+            if [Work::Segments, Work::Control, Work::Pins].contains(&work) { work } else { Work::Commit },
+            4,
+        );
         let outcome = cast.end();
         let own = world.view();
         own.repair().into_iter().for_each(lived);
@@ -241,6 +280,7 @@ fn run(plan: Plan) -> Outcome {
 fn check(world: &World, own: &Own) {
     assert!(Dead::of(&own.slots).is_none(), "their slots are free");
     assert_eq!(own.log.left_over(), None);
+    check_control(world, own);
     let claim = own.log.claim(own.log.claim_bytes_max() as usize).expect("all room is there again");
     own.log.give_back(claim);
     own.log.flush().unwrap();
@@ -264,6 +304,16 @@ fn check(world: &World, own: &Own) {
     assert!(found.values().all(is_a_victims), "untold: {found:?}");
 }
 
+/// No change that has returned is lost, and the file goes on from what the dead have left there. One change of each may
+/// have come to be that has not returned.
+fn check_control(world: &World, own: &Own) {
+    own.control.change(|_| ()).unwrap();
+    let (state, changes) = (own.control.state(), world.changes.load(SeqCst));
+    assert!((changes..=changes + 3).contains(&state.page_count), "{changes} of {}", state.page_count);
+    let found = ControlFile::open_read_only(&*world.disk).unwrap();
+    assert_eq!((found.state(), found.generation(), found.damaged_slot()), (state, own.control.generation(), None));
+}
+
 /// A plan for these steps of a run of this work.
 fn plan(work: Work, n: u64, r: u64) -> Plan {
     let no = if r == 0 { n } else { n * 1000 + r };
@@ -280,6 +330,7 @@ fn deaths_at_each_step_are_repaired() {
 fn deaths_of_repairers_are_repaired() {
     let run = |work, n, r| run(plan(work, n, r));
     in_repairs(&ALL, [Which::OneIn(97), Which::Each], 500, run);
+    in_repairs(&[Work::Control], [Which::OneIn(5), Which::Each], 0, run);
     in_repairs(&[Work::Append], [Which::These(&[8, 9, 10, 11, 12]), Which::Each], 0, run);
 }
 
@@ -346,6 +397,8 @@ fn each_part_of_a_repair_that_is_forgotten_in_deaths_is_missed() {
         match part {
             RepairPart::Wakes => again(Work::WakeFlusher, 110).find(misses),
             RepairPart::GapBegun => again(Work::Append, 60).find(misses),
+            RepairPart::Pins => (1..700).map(|n| (Work::Pins, n, 0)).find(misses),
+            RepairPart::Control => (1..700).map(|n| (Work::Control, n, 0)).find(misses),
             _ => ALL.into_iter().flat_map(|work| (1..700).map(move |n| (work, n, 0))).find(misses),
         }
     });
@@ -499,4 +552,48 @@ fn deaths_of_a_head_of_the_line_leave_nothing_wanted() {
         assert!(!is_left("head of the line") && !is_left("wanted in line"), "{:?}", world.log.left_over());
         world.log.give_back(claim);
     });
+}
+
+/// The flusher dies with its process. Another process has its own then, before the repair and after it, and also when
+/// the slot of the dead is somebody else's.
+#[test]
+fn deaths_of_flushers_leave_the_place_to_others() {
+    let is_served = |own: &Own| {
+        let mut claim = own.log.claim(200).unwrap();
+        let lsn = own.append(&mut claim, 1, 100);
+        own.log.give_back(claim);
+        own.log.request_flush(lsn);
+        sync::sleep_ns(100_000_000);
+        assert!(own.log.is_durable(lsn));
+    };
+    for is_mended_first in [false, true] {
+        round("a flusher", 1, sync::STEPS_MAX, || {
+            let world = World::new(Work::Flusher, None);
+            let own = world.view();
+            let starts = spawn_in(VICTIM, "starts", move || {
+                assert!(own.log.start_flusher().unwrap());
+                sync::sleep_ns(1_000_000_000);
+            });
+            sync::sleep_ns(1_000_000);
+            let own = world.view();
+            assert!(own.log.has_living_flusher() && !own.log.start_flusher().unwrap());
+            is_served(&own);
+            kill(VICTIM);
+            assert!(died(starts) && !own.log.has_living_flusher());
+            if is_mended_first {
+                assert!(own.mend());
+                lived(spawn_in(WORKERS[0], "takes the slot", move || {
+                    own.log.flush().unwrap();
+                    assert!(!own.log.has_living_flusher());
+                }));
+            }
+            let own = world.view();
+            assert!(own.log.start_flusher().unwrap() && own.log.has_living_flusher());
+            assert_eq!(own.mend(), !is_mended_first);
+            assert!(own.log.has_living_flusher(), "the repair leaves the one of the living");
+            is_served(&own);
+            own.log.stop_flusher();
+            check(&world, &own);
+        });
+    }
 }

@@ -59,6 +59,16 @@ impl<'t> Dead<'t> {
         &self.slots
     }
 
+    /// The numbers of the processes that have died. A process that has only lost a thread is none of them.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        let mut processes: Vec<u32> = self.slots.iter().filter_map(|no| self.table.slot(*no).process()).collect();
+        processes.sort_unstable();
+        processes.dedup();
+        processes.retain(|process| self.table.has_died(*process));
+        processes
+    }
+
     /// Whether a slot is one of theirs.
     #[must_use]
     pub fn has(&self, slot: SlotNo) -> bool {

@@ -253,8 +253,9 @@ mod table {
             Ok(table)
         }
 
-        /// Whether other processes may have the region, too.
+        /// Whether other real processes may have the region, too.
         #[inline]
+        #[must_use]
         pub fn is_shared(&self) -> bool {
             #[cfg(not(miri))]
             return self.members.is_some();
@@ -264,6 +265,7 @@ mod table {
 
         /// The number of this process, below [`MEMBERS_MAX`](crate::MEMBERS_MAX): that among those who have the region,
         /// or a simulated one's.
+        #[must_use]
         pub fn process(&self) -> u32 {
             #[cfg(not(miri))]
             if let Some(members) = &self.members {
@@ -393,7 +395,8 @@ mod table {
         }
 
         /// Whether a process is known to have died.
-        pub(crate) fn has_died(&self, process: u32) -> bool {
+        #[must_use]
+        pub fn has_died(&self, process: u32) -> bool {
             #[cfg(not(miri))]
             if let Some(members) = &self.members {
                 return members.is_dead(process);

@@ -314,6 +314,7 @@ impl Engine {
         }
         self.failed.store(true, Release);
         self.fence.refuse_writes();
+        self.log.leave();
     }
 
     /// Waits a little for a writer that is committing. That writer waits for nothing itself. `round` counts from 0.

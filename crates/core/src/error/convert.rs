@@ -79,7 +79,7 @@ impl From<LogError> for Error {
         match error {
             LogError::Control(error) => error.into(),
             LogError::Disk(error) => error.into(),
-            LogError::Failed { .. } => Error::Failed { why: error.to_string() },
+            LogError::Failed { .. } | LogError::Closed => Error::Failed { why: error.to_string() },
             LogError::Stopped => Error::Cancelled,
             LogError::Recycled { lsn, oldest } => Error::LogGone { lsn, oldest },
             LogError::Setting { name, .. } => Error::Setting { name: name.into(), what: error.to_string() },
@@ -103,6 +103,7 @@ impl From<ControlError> for Error {
             }
             ControlError::NewerFormat { path, found, supported } => Error::NewerFormat { path, found, supported },
             ControlError::Disk(error) => error.into(),
+            ControlError::Region(error) => error.into(),
             ControlError::Failed { .. } => Error::Failed { why: error.to_string() },
             _ => Error::Corrupt { what: error.to_string() },
         }

@@ -27,7 +27,12 @@ impl Inner {
             let _ = self.mend();
             if shares.take_lead() {
                 let _ = self.lead(shares);
+            } else if shares.leads() {
+                // Those of another process may have lived until now.
+                let _ = self.engine.log.start_flusher();
+                self.engine.cache.start_writer();
             }
+            self.engine.log.refresh_pins();
             if !shares.leads() && self.to_free.is_due() {
                 since_freed += 1;
                 if since_freed >= FREE_LOOKS {

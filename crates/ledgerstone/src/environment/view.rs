@@ -6,10 +6,11 @@
 //! E3. What it knows of the catalog is its own: it does not see that others drop or change a table which it has used.
 //!     Nor does it count their drops that are under way (I3 in `transaction/isolation.rs`). So a table is used by one
 //!     process, or nobody drops and changes it.
-//! E4. It has no keepers of the log, and reads the positions of named feeds once. Others do not see its log pins.
+//! E4. It has no keepers of the log, and reads the positions of named feeds once. Others see its log
+//!     pins (`log/handle_table.rs`).
 //! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. So a global
 //!     id is refused only within a process.
-//! E6. The control file is one, with one generation. Its gate lets the living in after the dead.
+//! E6. What is known of the control file is in the region (`log/control_words.rs`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
 use ledgerstone_core::base::Base;
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, operations};
 use ledgerstone_disk::{Disk, DiskError, DiskLock, Fence};
+use ledgerstone_log::ControlFile;
 use ledgerstone_region::Mutex;
 use ledgerstone_space::Space;
 use ledgerstone_txn::OwnParts;
@@ -69,7 +71,7 @@ impl Environment {
         let base = Base {
             directory: base.directory.clone(),
             catalog,
-            control: Arc::new(base.control.view(&*disk)?),
+            control: Arc::new(ControlFile::join(&*disk, &engine.region, &engine.slots)?),
             checkpoint_latch: region.place(CHECKPOINT_LATCH, 1, 8)?,
             keepers,
             positions,

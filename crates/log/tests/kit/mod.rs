@@ -1,6 +1,7 @@
 //! What the tests of the log share: a small log on any disk, records with content that can be recognised, a reader.
 #![allow(dead_code)]
 
+use std::path::Path;
 use std::sync::Arc;
 
 use ledgerstone_disk::Disk;
@@ -8,7 +9,7 @@ use ledgerstone_log::{
     Claim, EnvironmentId, FIRST_LSN, Log, LogConfig, LogError, LogScan, NewRecord, Record, RecordKind,
 };
 use ledgerstone_page::{Lsn, OpId, PageId, Xid};
-use ledgerstone_region::Region;
+use ledgerstone_region::{Members, Region, SlotTable};
 
 pub const ENVIRONMENT: EnvironmentId = *b"test environment";
 pub const SEGMENT_BYTES: u64 = 16 << 10;
@@ -90,4 +91,16 @@ pub fn number_of(record: &Record) -> u64 {
         assert_eq!((record.page(), record.prev_page_lsn()), (PageId(no + 1), Lsn(4096)));
     }
     no
+}
+
+/// Two logs in two mappings of one region, as two processes have them: the one that made it, and one that joined.
+pub fn two_logs(dir: &Path, disk: &Arc<dyn Disk>) -> [Arc<Log>; 2] {
+    let (path, locks) = (dir.join("region"), dir.join("members"));
+    let of = |region: Region| {
+        let members = Arc::new(Members::join(&region, &locks).unwrap());
+        let slots = Arc::new(SlotTable::place_among(members, &region, 16).unwrap());
+        LogConfig { region, slots: Some(slots), spare_segments: 0, ..config(Arc::clone(disk)) }
+    };
+    let first = Log::open(of(Region::create_at(&path, 1 << 20).unwrap())).unwrap();
+    [first, Log::join(of(Region::join_at(&path).unwrap())).unwrap()]
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
 use ledgerstone_disk::SimDisk;
-use ledgerstone_region::Repair;
 use ledgerstone_region::sync::deaths::{kill_at_step, steps};
 use ledgerstone_region::sync::{self, Scheduler};
 use ledgerstone_testkit::deaths::{Which, died, lived};
@@ -96,7 +95,7 @@ fn die(work: Work, step: u64, looks_only: bool) -> Late {
         let before = oldest();
         let first = write(&root, WRITERS[0]);
         let between = oldest();
-        ledgerstone_recovery::repair(root.engine(), |dead| root.space.repair(dead)).unwrap();
+        ledgerstone_recovery::repair(root.engine(), |dead| root.repair_own(dead)).unwrap();
         let second = write(&root, WRITERS[1]);
         late.given_up = u32::from(between > before) + u32::from(oldest() > between);
         let ender = Arc::clone(&root);

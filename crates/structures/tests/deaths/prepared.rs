@@ -2,7 +2,6 @@
 //! others from what it only read.
 
 use ledgerstone_lock::Mode;
-use ledgerstone_region::Repair;
 use ledgerstone_region::sync::Scheduler;
 use ledgerstone_region::sync::deaths::{kill_at_step, steps};
 use ledgerstone_structures::Read;
@@ -35,7 +34,7 @@ fn die(step: u64) -> (u64, bool) {
             return (steps(VICTIM), false);
         }
         let engine = root.engine();
-        ledgerstone_recovery::repair(engine, |dead| root.space.repair(dead)).unwrap();
+        ledgerstone_recovery::repair(engine, |dead| root.repair_own(dead)).unwrap();
         let mut found = Vec::new();
         engine.end_orphans(|in_doubt| found.push(in_doubt)).unwrap();
         let is_in_doubt = !found.is_empty();

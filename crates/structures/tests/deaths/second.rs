@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use ledgerstone_region::Random;
 use ledgerstone_region::sync::deaths::{kill, kill_at_step, yield_at_steps};
 use ledgerstone_region::sync::{self, Scheduler};
-use ledgerstone_region::{Random, Repair};
 use ledgerstone_testkit::deaths::{died, go_on_repairing, lived};
 
 use crate::model::key;
@@ -77,7 +77,7 @@ fn latches_of_a_second_one_of_the_deaths_are_not_given_back_with_those_of_the_fi
                 sync::sleep_ns(LONG_NS);
             });
             assert!(died(first));
-            let repair = || ledgerstone_recovery::repair(root.engine(), |dead| root.space.repair(dead)).unwrap();
+            let repair = || ledgerstone_recovery::repair(root.engine(), |dead| root.repair_own(dead)).unwrap();
             assert!(repair());
             let [is_ending, may_go_on] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
             let ending = end_and_ask(&root, &is_ending, &may_go_on);
@@ -128,7 +128,7 @@ fn who_has_found_orphans_of_two_deaths_ends_both() {
                 sync::sleep_ns(LONG_NS);
             });
             assert!([counts, prepares].into_iter().all(died));
-            assert!(ledgerstone_recovery::repair(root.engine(), |dead| root.space.repair(dead)).unwrap());
+            assert!(ledgerstone_recovery::repair(root.engine(), |dead| root.repair_own(dead)).unwrap());
             let [is_ending, may_go_on] = [(); 2].map(|()| Arc::new(AtomicBool::new(false)));
             let ending = end_and_ask(&root, &is_ending, &may_go_on);
             await_it(&is_ending);

@@ -8,7 +8,7 @@ use ledgerstone_disk::{Disk, DiskFile, SimDisk};
 use ledgerstone_log::{ControlFile, ControlState};
 use ledgerstone_op::Registry;
 use ledgerstone_page::{PageId, TableId};
-use ledgerstone_region::{Mutex, Repair, Share, sync};
+use ledgerstone_region::{AnotherDied, Dead, Mutex, Repair, Share, sync};
 use ledgerstone_space::Space;
 use ledgerstone_structures::{Direction, ToFree, Tree};
 use ledgerstone_testkit::{EngineKit, SharedEngine};
@@ -78,6 +78,7 @@ impl Process {
         let control = Arc::new(ControlFile::begin_creation(&*disk, state).unwrap());
         let shared = kit.shared_engine::<TxnError>(&disk, &data, ops(), |log| log).unwrap();
         let engine = &shared.engine;
+        control.share(&engine.region, &engine.slots).unwrap();
         let space = Space::format(engine, Arc::clone(&data), ENV).unwrap();
         let (to_free, catalog) = trees(engine, &space);
         let mut txn = engine.begin().unwrap();
@@ -118,7 +119,8 @@ impl Process {
         let shared = self.shared.view(ops());
         let space = Space::join(&shared.engine, Arc::clone(&self.data)).unwrap();
         let trees = trees(&shared.engine, &space);
-        let (control, model) = (Arc::clone(&self.control), Arc::clone(&self.model));
+        let control = ControlFile::join(&*self.disk, &shared.engine.region, &shared.engine.slots).unwrap();
+        let (control, model) = (Arc::new(control), Arc::clone(&self.model));
         let (disk, data) = (Arc::clone(&self.disk), Arc::clone(&self.data));
         Process::of(no, shared, space, trees, (self.tree.root(), self.pair), control, model, disk, data, self.forgotten)
     }
@@ -140,11 +142,17 @@ impl Process {
 
     /// Repairs if anybody has died, and has a thread end the transactions of the dead.
     pub fn repair(self: &Arc<Self>) -> Option<sync::JoinHandle<()>> {
-        let has_repaired = ledgerstone_recovery::repair(self.engine(), |dead| self.space.repair(dead)).unwrap();
+        let has_repaired = ledgerstone_recovery::repair(self.engine(), |dead| self.repair_own(dead)).unwrap();
         has_repaired.then(|| {
             let process = Arc::clone(self);
             sync::spawn("ends", move || process.end_orphans())
         })
+    }
+
+    /// What the engine does not repair.
+    pub fn repair_own(&self, dead: &Dead<'_>) -> Result<(), AnotherDied> {
+        self.space.repair(dead)?;
+        self.control.repair(dead)
     }
 
     pub fn end_orphans(&self) {

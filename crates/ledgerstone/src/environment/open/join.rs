@@ -3,22 +3,17 @@
 use std::sync::Arc;
 
 use ledgerstone_disk::{Disk, Fence};
-use ledgerstone_log::ControlFile;
 use ledgerstone_recovery::RecoveryReport;
 use ledgerstone_space::Space;
 
+use super::Opening;
 use super::parts::{Parts, trees};
-use super::{Opening, control_error};
 use crate::Error;
 use crate::config::Options;
 use crate::inner::{Among, Inner, Rollbacks, Undecided};
 
 pub(super) fn join(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, among: Among) -> Result<Inner, Error> {
-    let control = ControlFile::open(&*disk).map_err(|error| control_error(&disk, error))?;
-    let control = Arc::new(control);
-    let state = control.state();
-    let own = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
-    let (parts, effective) = Parts::join(options, own, (&disk, &fence), &control, among)?;
+    let (parts, effective, control) = Parts::join(options, (&disk, &fence), among)?;
     let engine = Arc::clone(&parts.engine);
     let opening = Opening(Some(Arc::clone(&engine)));
     let space = Space::join(&engine, Arc::clone(&parts.data))?;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy, TornPages, Tuning};
 use ledgerstone_core::base::{Base, Sizes};
-use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, RESTORE, operations};
+use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, RESTORE, control_error, operations};
 use ledgerstone_disk::{Disk, DiskFile, Fence};
 use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_page::{Lsn, Xid};
@@ -74,30 +74,36 @@ impl Parts {
             counts.hand_on(&region)?;
             hand_on(&region, effective)?;
         }
+        let slots = Arc::new(slots_of(&region, among.as_ref(), counts)?);
+        control.share(&region, &slots)?;
         let begins = LogBegins {
             end: found.end,
             incarnation: found.incarnation,
             incarnations: found.incarnations.clone(),
             next_incarnation,
         };
-        Parts::place(options, effective, (disk, fence), control, (region, among, data), counts, Some(begins))
+        let places = (region, among, slots);
+        Parts::place(options, effective, (disk, fence), control, (places, data), counts, Some(begins))
     }
 
-    /// The parts of an environment that others have open, and its settings.
+    /// The parts of an environment that others have open, its settings, and its control file.
     pub(super) fn join(
         options: &Options,
-        own: Effective,
         (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
-        control: &Arc<ControlFile>,
         among: Among,
-    ) -> Result<(Parts, Effective), Error> {
+    ) -> Result<(Parts, Effective, Arc<ControlFile>), Error> {
         let region = among.region.clone();
         let counts = Counts::handed_on(&region)?;
+        let slots = Arc::new(slots_of(&region, Some(&among), counts)?);
+        let control = ControlFile::join(&**disk, &region, &slots).map_err(|error| control_error(disk, error))?;
+        let control = Arc::new(control);
+        let state = control.state();
+        let own = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
         let effective = own.over_handed_on(&handed_on(&region)?)?;
         let data = disk.open(DATA, FILE)?;
-        let parts =
-            Parts::place(options, &effective, (disk, fence), control, (region, Some(among), data), counts, None)?;
-        Ok((parts, effective))
+        let places = (region, Some(among), slots);
+        let parts = Parts::place(options, &effective, (disk, fence), &control, (places, data), counts, None)?;
+        Ok((parts, effective, control))
     }
 
     fn place(
@@ -105,7 +111,7 @@ impl Parts {
         effective: &Effective,
         (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
         control: &Arc<ControlFile>,
-        (region, among, data): (Region, Option<Among>, Arc<dyn DiskFile>),
+        ((region, among, slots), data): ((Region, Option<Among>, Arc<SlotTable>), Arc<dyn DiskFile>),
         counts: Counts,
         begins: Option<LogBegins>,
     ) -> Result<Parts, Error> {
@@ -113,11 +119,6 @@ impl Parts {
         let slot_count = counts.slot_count();
         let lock_config = locking::config(effective, slot_count, counts.locks);
         let snapshot_count_max = counts.snapshot_count();
-        let slots = match &among {
-            Some(among) => SlotTable::place_among(Arc::clone(&among.members), &region, counts.threads)?,
-            None => SlotTable::place(&region, counts.threads)?,
-        };
-        let slots = Arc::new(slots);
         let log = LogConfig {
             slots: Some(Arc::clone(&slots)),
             segment_bytes: state.segment_bytes,
@@ -272,6 +273,13 @@ struct LogBegins {
     incarnation: u64,
     incarnations: Vec<(Lsn, u64)>,
     next_incarnation: Option<u64>,
+}
+
+fn slots_of(region: &Region, among: Option<&Among>, counts: Counts) -> Result<SlotTable, RegionError> {
+    match among {
+        Some(among) => SlotTable::place_among(Arc::clone(&among.members), region, counts.threads),
+        None => SlotTable::place(region, counts.threads),
+    }
 }
 
 fn region_of(bytes: u64) -> Result<Region, RegionError> {
