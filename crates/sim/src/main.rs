@@ -585,11 +585,12 @@ fn run_kills(args: &kills::KillsArgs) -> anyhow::Result<bool> {
     report.failures.iter().take(40).for_each(|why| println!("  failed: {why}"));
     report.problems.iter().take(40).for_each(|problem| println!("  {problem}"));
     println!(
-        "kills: {} in {:.0} s from seed {}, longest wait for a commit {:.2} s, environment failed {} times, {} failed",
+        "kills: {} in {:.0} s from seed {}, longest wait for a commit {:.2} s, to leave {:.2} s, environment failed {} times, {} failed",
         report.counters.get("kills in all"),
         start.elapsed().as_secs_f64(),
         args.seed,
         report.longest.as_secs_f64(),
+        report.longest_leave.as_secs_f64(),
         report.counters.get("failures of the environment"),
         report.problems.len()
     );

@@ -46,6 +46,8 @@ pub struct Report {
     pub failures: Vec<String>,
     /// The longest time without a commit, after a kill.
     pub longest: Duration,
+    /// The longest time that a process took to leave, its last calls included.
+    pub longest_leave: Duration,
 }
 
 /// What a process has said.
@@ -156,8 +158,7 @@ impl Stage<'_> {
                         process.kill();
                         kills += 1;
                     } else {
-                        let _ = process.child.wait();
-                        self.report.counters.add("leaves", 1);
+                        self.await_leave(&mut process)?;
                     }
                     self.hear(&process);
                 }
@@ -189,6 +190,7 @@ impl Stage<'_> {
         self.report.counters.add("kills in all", kills);
         for mut process in std::mem::take(&mut self.processes) {
             drop(process.stdin.take());
+            self.await_leave(&mut process)?;
             let status = process.child.wait();
             self.hear(&process);
             if !status.is_ok_and(|status| status.success()) {
@@ -252,6 +254,31 @@ impl Stage<'_> {
         }
     }
 
+    /// A process that was told to leaves, within [`PATIENCE`].
+    fn await_leave(&mut self, process: &mut Process) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while process.child.try_wait()?.is_none() {
+            if began.elapsed() > PATIENCE / 3 {
+                let pid = process.child.id();
+                self.report.problems.push(format!("process {pid} does not leave"));
+                self.hang(&[pid]);
+                process.kill();
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.report.counters.add("leaves", 1);
+        self.report.longest_leave = self.report.longest_leave.max(began.elapsed());
+        Ok(())
+    }
+
+    /// Leaves them as they are, to be looked at, if that was asked for.
+    fn hang(&self, pids: &[u32]) {
+        if self.args.keep {
+            println!("hangs: {pids:?}");
+            std::thread::sleep(Duration::from_secs(3600));
+        }
+    }
+
     /// How many commits all processes were told of.
     fn told(&self) -> u64 {
         let files = std::fs::read_dir(self.dir).into_iter().flatten().flatten();
@@ -283,10 +310,7 @@ impl Stage<'_> {
             if waited > PATIENCE {
                 let pids: Vec<u32> = self.processes.iter().map(|process| process.child.id()).collect();
                 self.report.problems.push(format!("nobody commits any more; processes {pids:?}"));
-                if self.args.keep {
-                    println!("hangs: {pids:?}");
-                    std::thread::sleep(Duration::from_secs(3600));
-                }
+                self.hang(&pids);
                 self.kill_all();
                 return Ok(());
             }
