@@ -118,7 +118,7 @@ impl MemoryFile {
             let errno = unsafe { libc::posix_fallocate(self.fd(), at as libc::off_t, piece_bytes_now as libc::off_t) };
             match errno {
                 0 => at += piece_bytes_now,
-                // Nothing was taken of the piece. A smaller one has more hope between two signals.
+                // Older kernels give up at any signal, and have taken nothing then. A smaller piece has more hope.
                 libc::EINTR => piece_bytes = (piece_bytes / 2).max(PIECE_BYTES_MIN),
                 errno => {
                     self.give_back(offset, at - offset);
