@@ -134,7 +134,7 @@ impl MemoryFile {
                     at += piece_bytes_now;
                     continue;
                 }
-                // Nothing was taken of the piece. A smaller one has more hope between two signals.
+                // Older kernels give up at any signal, and have taken nothing then. A smaller piece has more hope.
                 libc::EINTR => {
                     piece_bytes = (piece_bytes / 2).max(PIECE_BYTES_MIN);
                     continue;

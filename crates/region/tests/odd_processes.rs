@@ -301,7 +301,7 @@ fn a_file_system_that_is_full_is_an_error() {
     Other::start_under(&launcher, "has a small file system", dir.path()).end();
 }
 
-/// Profilers and timers do so.
+/// Profilers and timers do so, on older kernels. Newer ones take it all.
 #[test]
 fn memory_is_taken_though_signals_interrupt_that() {
     let dir = dir_in_memory();
