@@ -115,7 +115,7 @@ pub fn named_changes(env: &Arc<Base>, name: &str) -> Result<ChangeFeed, Error> {
 
 fn named_or_new(env: &Arc<Base>, name: &str) -> Result<ChangeFeed, Error> {
     loop {
-        let place = env.positions.place(name);
+        let place = env.position(name)?;
         let (position, kept) = place.map_or((Lsn(u64::MAX), None), |(position, low, _)| (position, Some(low)));
         let named = Some((name.to_string(), place.map(|(_, _, id)| id)));
         let mut feed = ChangeFeed::open(env, position, kept, named)?;

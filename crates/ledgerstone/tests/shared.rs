@@ -26,8 +26,12 @@ fn options(dir: &Path) -> Options {
         .lock_timeout(Duration::from_secs(10))
 }
 
+fn open_result(dir: &Path) -> Result<Environment, Error> {
+    options(dir).open(dir.join("environment"))
+}
+
 fn open(dir: &Path) -> Environment {
-    options(dir).open(dir.join("environment")).unwrap()
+    open_result(dir).unwrap()
 }
 
 /// Files of regions.
@@ -248,6 +252,123 @@ fn a_queue_is_taken_from_and_put_to_by_several() {
     assert!(matches!(refused, Err(Error::LockTimeout { .. })), "{refused:?}");
     reads.commit().unwrap();
     held.commit().unwrap();
+}
+
+#[test]
+fn a_global_id_is_given_once_whichever_process_prepares() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    let begin = |env: &Environment, key: &[u8]| {
+        let txn = env.begin().unwrap();
+        txn.bytes_or_create("a").unwrap().put(key, b"value").unwrap();
+        txn
+    };
+    first.transact(|txn| txn.bytes_or_create("a").map(drop)).unwrap();
+    let prepared = begin(&first, b"first").prepare(b"id").unwrap();
+    let refused = begin(&second, b"second").prepare(b"id");
+    assert!(matches!(refused, Err(Error::AlreadyPrepared { .. })), "{refused:?}");
+    prepared.commit().unwrap();
+    begin(&second, b"second").prepare(b"id").unwrap().abort().unwrap();
+    let keys = second.transact(|txn| Ok(txn.bytes("a")?.range(..)?.count())).unwrap();
+    assert_eq!(keys, 1);
+}
+
+#[test]
+fn a_named_feed_is_one_in_all_processes() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    let put = |env: &Environment, key: u64| {
+        env.transact(|txn| txn.bytes_or_create("a")?.put(&key.to_be_bytes(), b"value")).unwrap();
+    };
+    put(&first, 0);
+    drop(first.named_changes("feed").unwrap()); // It begins here.
+    for round in 1..6 {
+        put(&first, round);
+        // Each goes on where the other has come to.
+        let env = if round % 2 == 0 { &first } else { &second };
+        let mut feed = env.named_changes("feed").unwrap();
+        let committed = feed.next().unwrap().unwrap();
+        let keys: Vec<_> = committed.changes().map(|change| format!("{change:?}")).collect();
+        assert!(keys.len() == 1 && keys[0].contains(&format!("0, {round}]")), "{round}: {keys:?}");
+        let position = feed.position();
+        feed.acknowledge(position).unwrap();
+        assert!(feed.next().unwrap().is_none());
+    }
+    assert!(first.forget_changes("feed").unwrap());
+    assert!(!second.forget_changes("feed").unwrap());
+}
+
+#[test]
+fn the_archive_goes_on_when_another_process_leads() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let open = || {
+        options(dir).log_segment_bytes(64 << 10).archive_dir(dir.join("archive")).open(dir.join("environment")).unwrap()
+    };
+    let (first, second) = (open(), open());
+    let fill = |env: &Environment, of: u8| {
+        env.transact(|txn| {
+            (0..200_u64).try_for_each(|no| txn.bytes_or_create("a")?.put(&no.to_be_bytes(), &[of; 500]))
+        })
+        .unwrap();
+    };
+    fill(&first, 1);
+    first.archive_now().unwrap();
+    first.close().unwrap();
+    within_patience(|| second.processes().iter().all(|process| process.leads));
+    fill(&second, 2);
+    second.checkpoint().unwrap();
+    fill(&second, 3);
+    second.archive_now().unwrap();
+    second.backup(dir.join("saved"), ledgerstone::BackupOptions::default()).unwrap();
+    fill(&second, 4);
+    second.close().unwrap();
+    let archived = ledgerstone::ArchiveDirectory::open(dir.join("archive")).unwrap();
+    archived.verify().unwrap();
+}
+
+#[test]
+fn programs_that_have_registered_something_else_are_refused() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let with = |name: &str| options(dir).index_extractor(name, |_, _, _| Ok(())).open(dir.join("environment"));
+    let env = with("one").unwrap();
+    let refused = open_result(dir).unwrap_err().to_string();
+    assert!(refused.contains("this program has not registered extractor \"one\""), "{refused}");
+    let refused = with("another").unwrap_err().to_string();
+    assert!(refused.contains("\"one\""), "{refused}");
+    let same = with("one").unwrap();
+    same.close().unwrap();
+    env.close().unwrap();
+    open(dir).close().unwrap();
+}
+
+#[test]
+fn without_memory_the_opening_is_refused_and_nothing_is_left() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let huge = options(dir).cache_bytes(1 << 43).open(dir.join("environment"));
+    assert!(matches!(huge, Err(Error::Memory(_))), "{huge:?}");
+    assert_eq!(regions(dir), 0);
+    let nowhere = options(dir).region_dir(dir.join("nowhere")).open(dir.join("environment"));
+    assert!(matches!(nowhere, Err(Error::CannotShare { .. })), "{nowhere:?}");
+    open(dir).close().unwrap();
+}
+
+/// As in a container with a memory of its own.
+#[test]
+fn who_does_not_see_the_memory_of_others_does_not_open_the_environment() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let env = open(dir);
+    let away = dir.join("away");
+    std::fs::rename(dir.join("regions"), &away).unwrap();
+    let refused = open_result(dir);
+    assert!(matches!(refused, Err(Error::CannotShare { .. })), "{refused:?}");
+    std::fs::remove_dir(dir.join("regions")).unwrap();
+    std::fs::rename(&away, dir.join("regions")).unwrap();
+    open(dir).close().unwrap();
+    env.close().unwrap();
 }
 
 /// Its last record is that of the opening, which the others cannot read as they read theirs.

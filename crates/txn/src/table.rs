@@ -57,8 +57,8 @@ shared! {
         pub own_end: AtomicU64,
         /// Transactions since the last that had to wait for a lock, or since a block was left (T6).
         pub unhindered: AtomicU64,
-        /// To a cache line: every transaction writes those above.
-        pub spare: AtomicU64,
+        /// A number that stands for the global id under which it is being prepared or was, of whatever process; 0: none.
+        pub global_id: AtomicU64,
         /// Log tail before its first record; 0 while it has none (T1). In a line of its own: who opens a snapshot looks
         /// at those of all slots, and finds them unchanged where others only read.
         pub first_lsn: AtomicU64,
@@ -239,6 +239,9 @@ impl TxnTable {
         if slot.first_lsn.load(Relaxed) != 0 {
             slot.first_lsn.store(0, SeqCst); // T1: after the last record.
         }
+        if slot.global_id.load(Relaxed) != 0 {
+            slot.global_id.store(0, Relaxed); // Published below.
+        }
         slot.xid.store(0, Release); // T4
         used::give_back(&slot.state); // T3
     }
@@ -293,6 +296,20 @@ impl TxnTable {
     /// The ids of the transactions that run now or wait for a decision, in no order (T4).
     pub fn running(&self) -> impl Iterator<Item = Xid> + '_ {
         self.used().map(|s| Xid(s.xid.load(Acquire))).filter(|&xid| xid != Xid::NONE)
+    }
+
+    /// Notes a number, not 0, that stands for the global id of the transaction in this slot, unless another transaction of
+    /// any process has it. Of two that ask at the same moment, both may be refused.
+    #[must_use]
+    pub fn claim_global_id(&self, no: u32, number: u64) -> bool {
+        let slot = self.slot(no);
+        slot.global_id.store(number, SeqCst); // Before the look at the others, which do the same.
+        let is_other = |other: &u32| *other != no && self.slot(*other).global_id.load(SeqCst) == number;
+        let is_taken = (0..self.slot_count()).any(|other| is_other(&other));
+        if is_taken {
+            slot.global_id.store(0, SeqCst);
+        }
+        !is_taken
     }
 
     /// The owners of the transactions that run now or wait for a decision: a thread of each one's process.

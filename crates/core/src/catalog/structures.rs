@@ -37,6 +37,26 @@ impl Extensions {
         self.structures.iter().find(|structure| structure.id() == id)
     }
 
+    /// What there is of them, a line for each structure, operation and layout.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for structure in &self.structures {
+            let of = structure.name();
+            names.push(format!("structure {} {}", structure.id().0, quoted(of)));
+            names.extend(
+                structure.operations().iter().map(|op| format!("{} {} of {}", op.id(), quoted(op.name()), quoted(of))),
+            );
+            names.extend(
+                structure
+                    .layouts()
+                    .iter()
+                    .map(|layout| format!("{} {} of {}", layout.id(), quoted(layout.name()), quoted(of))),
+            );
+        }
+        names
+    }
+
     /// Adds their operations to ours.
     pub fn register_operations(&self, ops: &mut Registry) -> Result<(), Error> {
         let mut names = ByNumber::new();

@@ -21,15 +21,18 @@
 //!     otherwise looks like a flush that a crash cut short. It is refused before anything is written: the log would
 //!     grow again, and the feed would go on somewhere in what is not its own.
 //! N6. The file never grows beyond what an open reads: the name that would make it so is refused.
+//! N7. Processes that share the environment count, where all see it, how often the file was written. Whoever is about to
+//!     write it, to give up log, or to go on from a position reads it again first if another one has written it. If one
+//!     dies, all read it again: it may have written and not counted.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Release};
+use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 
 use ledgerstone_disk::{Disk, Open};
 use ledgerstone_log::Log;
 use ledgerstone_page::Lsn;
-use ledgerstone_region::{ByName, Mutex};
+use ledgerstone_region::{ByName, Handle, Mutex, Region};
 
 use super::{KeeperId, Keepers, LogKeeper, Owner};
 use crate::Error;
@@ -65,6 +68,10 @@ pub struct Positions {
     owner: Owner,
     bytes_max: u64,
     named: Mutex<ByName<str, Named>>,
+    /// How often the file was written, by all processes that share the environment.
+    written: Handle<AtomicU64>,
+    /// The same when this process has read it, or written it itself (N7).
+    known: AtomicU64,
 }
 
 /// Keeps the log for a named feed, whether anybody reads it or not.
@@ -101,12 +108,69 @@ impl Positions {
         bytes_max: u64,
         owner: Owner,
         is_there: bool,
+        region: &Region,
     ) -> Result<Positions, Error> {
-        let positions = Positions { owner, bytes_max, named: Mutex::default() };
+        let written = region.place_one::<AtomicU64>("environment.feeds", 64)?;
+        let known = AtomicU64::new(written.load(Acquire));
+        let positions = Positions { owner, bytes_max, named: Mutex::default(), written, known };
         for (name, place) in &read(disk, owner, is_there)? {
             positions.insert(log, keepers, name, *place);
         }
         Ok(positions)
+    }
+
+    /// Whether another process has written the file since this one has read it.
+    pub(crate) fn are_old(&self) -> bool {
+        self.known.load(Relaxed) != self.written.load(Acquire) // Pairs with `has_written`.
+    }
+
+    /// A process has died that shared the environment (N7).
+    pub fn read_again(&self) {
+        self.written.fetch_add(1, Release);
+    }
+
+    /// Under the latch of checkpoints (N7).
+    fn has_written(&self) {
+        self.known.store(self.written.fetch_add(1, Release) + 1, Relaxed);
+    }
+
+    /// Reads the file again if another process has written it (N7). Under the latch of checkpoints.
+    ///
+    /// Waits for the disk: see [what blocks](crate#what-blocks).
+    ///
+    /// # Errors
+    /// As [`Positions::open`].
+    pub fn refresh(&self, disk: &dyn Disk, (log, keepers): (&Arc<Log>, &Keepers)) -> Result<(), Error> {
+        let written = self.written.load(Acquire);
+        if self.known.load(Relaxed) == written {
+            return Ok(());
+        }
+        let there = read(disk, self.owner, true)?;
+        for (name, before) in &self.places() {
+            // One that has gone back is another of the same name.
+            if there.get(name).is_none_or(|now| now.position < before.position) {
+                let removed = self.named.lock().remove(name);
+                removed.into_iter().for_each(|named| keepers.remove(named.id));
+            }
+        }
+        for (name, place) in &there {
+            let known = self.named.lock().get(name).map(|named| (named.id, named.place));
+            match known {
+                None => drop(self.insert(log, keepers, name, *place)),
+                Some((_, before)) if before == *place => {}
+                Some((id, _)) => self.has_moved(log, keepers, (name, id), *place),
+            }
+        }
+        self.known.store(written, Relaxed);
+        Ok(())
+    }
+
+    fn has_moved(&self, log: &Arc<Log>, keepers: &Keepers, (name, id): (&str, KeeperId), place: Place) {
+        if let Some(named) = self.named.lock().get_mut(name) {
+            named.place = place;
+            named.keeper.low.store(place.low.0, Release);
+        }
+        keepers.moved(log, id, place.low);
     }
 
     /// Its position, from where on the log is needed for it, and its id.
@@ -153,12 +217,9 @@ impl Positions {
         let mut places = self.places();
         places.insert(name, place);
         write(disk, self.owner, &places)?;
+        self.has_written();
         let Some((id, _)) = there else { return Ok(self.insert(log, keepers, name, place)) };
-        if let Some(named) = self.named.lock().get_mut(name) {
-            named.place = place;
-            named.keeper.low.store(place.low.0, Release);
-        }
-        keepers.moved(log, id, place.low);
+        self.has_moved(log, keepers, (name, id), place);
         Ok(id)
     }
 
@@ -174,6 +235,7 @@ impl Positions {
             return Ok(false);
         }
         write(disk, self.owner, &places)?;
+        self.has_written();
         let removed = self.named.lock().remove(name);
         if let Some(named) = removed {
             keepers.remove(named.id);

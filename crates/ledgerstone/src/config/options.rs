@@ -33,6 +33,12 @@ impl fmt::Debug for OwnLocking {
 #[derive(Clone)]
 pub(crate) struct Maker(Arc<MakeKeeper>);
 
+impl Maker {
+    pub(crate) fn make(&self) -> &MakeKeeper {
+        &*self.0
+    }
+}
+
 #[cfg(feature = "media")]
 impl Maker {
     /// Of the archive there.
@@ -245,8 +251,8 @@ impl Options {
     }
 
     /// What makes the keepers of the log, the archive first.
-    pub(crate) fn keepers(&self) -> Vec<&MakeKeeper> {
-        self.archive.iter().chain(&self.log_keepers).map(|maker| &*maker.0).collect()
+    pub(crate) fn keepers(&self) -> Vec<Maker> {
+        self.archive.iter().chain(&self.log_keepers).cloned().collect()
     }
 
     /// The settings in force for an environment of the given page and segment size, or for a new one.

@@ -203,7 +203,7 @@ impl Environment {
             }
             threads.extend(redo_threads(&env));
             threads.push(start(&env, "housekeeper", background::keep_house));
-            for (no, worker) in env.workers.all.iter().enumerate() {
+            for (no, worker) in env.workers.all().iter().enumerate() {
                 if let Some(period) = worker.work_period() {
                     let period_ns = sync::nanoseconds(period);
                     threads.push(start(&env, "keeper", move |env| background::keep_log(env, no, period_ns)));

@@ -94,6 +94,7 @@ impl Inner {
         self.engine.end_orphans(|found| self.await_decision(found))?;
         if let Some(shares) = &self.sharing {
             let members = &shares.among.members;
+            self.positions.read_again();
             self.news.forget_dead(|no| members.pid(no).is_some() && !members.is_dead(no));
         }
         self.nudge_reclaim(); // They may have dropped tables, and have told nobody.

@@ -1,4 +1,4 @@
-//! What a process does behind the scenes when it shares an environment (P1, P2 in `inner/shares.rs`).
+//! What a process does behind the scenes when it shares an environment (P1 to P3 in `inner/shares.rs`).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::inner::{Inner, Shares};
 const FREE_LOOKS: u32 = 50;
 
 impl Inner {
-    /// Looks for the dead, and mends what they have left, until the environment is closed or fails (P2).
+    /// Looks for the dead, and mends what they have left, until the environment is closed or fails (P3).
     pub(super) fn look_for_the_dead(self: &Arc<Inner>, shares: &Shares) {
         let mut since_freed = 0;
         loop {
@@ -52,12 +52,13 @@ impl Inner {
     /// # Errors
     /// All thread slots are taken.
     pub(super) fn lead(self: &Arc<Inner>, shares: &Shares) -> Result<(), Error> {
+        self.make_keepers()?;
         self.bell.start_again();
         self.engine.log.start_flusher()?;
         self.engine.cache.start_writer();
         open::allow_readers(&self.engine.cache, &self.effective);
         shares.keep(start(self, "housekeeper", background::keep_house));
-        for (no, worker) in self.workers.all.iter().enumerate() {
+        for (no, worker) in self.workers.all().iter().enumerate() {
             if let Some(period) = worker.work_period() {
                 let period_ns = sync::nanoseconds(period);
                 shares.keep(start(self, "keeper", move |env| background::keep_log(env, no, period_ns)));
@@ -68,11 +69,13 @@ impl Inner {
             shares.keep(start(self, "detector", move |env| background::detect_deadlocks(env, period_ns)));
         }
         self.nudge_reclaim(); // What a death has left over.
+        shares.may_give_up(true);
         Ok(())
     }
 
     /// Ends them, and lets another process lead.
     pub(crate) fn stop_leading(&self, shares: &Shares) {
+        shares.may_give_up(false);
         self.bell.stop();
         for thread in shares.take_threads() {
             let _ = thread.join(); // A panic has failed the environment.

@@ -12,8 +12,8 @@
 //!     id is refused only within a process.
 //! E6. What is known of the control file is in the region (`log/control_words.rs`).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
+use std::sync::{Arc, OnceLock};
 
 use ledgerstone_core::base::Base;
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, operations};
@@ -65,7 +65,7 @@ impl Environment {
         let (state, keepers) = (base.control.state(), Keepers::default());
         let owner = Owner { environment: state.environment, life: state.life };
         let (log, bytes_max) = (&engine.log, base.sizes.feed_log_bytes_max);
-        let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds)?;
+        let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds, &region)?;
         let news = News::place(&region, engine.slots.process())?;
         let known = Known::new(&engine.slots, &news);
         let base = Base {
@@ -103,7 +103,8 @@ impl Environment {
             compact_latch: region.place(COMPACT_LATCH, 1, 8)?,
             workers: Workers {
                 latch: region.place(WORKERS_LATCHES, from.workers.latch.len() as u64, 8)?,
-                all: Vec::new(),
+                all: OnceLock::new(),
+                makers: Vec::new(),
             },
             checkpoints: Checkpoints { last, ..Checkpoints::default() },
             bell: Arc::new(Bell::place(&region)?),

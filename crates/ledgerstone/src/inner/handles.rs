@@ -162,7 +162,10 @@ impl Handles {
         let is_last = turn.is_some() && !shares.among.has_others();
         let mut result = if has_panicked { Err(Error::Panicked("looks for the dead")) } else { Ok(()) };
         if is_last {
-            result = result.and(mended);
+            // What the keepers of this program need is copied first.
+            let kept = env.make_keepers();
+            shares.may_give_up(kept.is_ok());
+            result = result.and(mended).and(kept);
             let closed = self.close_parts(result.is_ok());
             result = result.and(closed);
             env.engine.fail(CLOSED);

@@ -12,8 +12,8 @@ mod tables;
 mod undecided;
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 
 use ledgerstone_core::base::Base;
 use ledgerstone_disk::Fence;
@@ -27,7 +27,7 @@ use ledgerstone_txn::{Durability, Engine};
 use crate::Error;
 use crate::catalog::index::Extractors;
 use crate::catalog::{Extensions, Known, News};
-use crate::config::Effective;
+use crate::config::{Effective, Maker};
 use crate::keeper::LogKeeper;
 
 pub(crate) use among::{Among, Place, join_those_there};
@@ -37,7 +37,7 @@ pub(crate) use rolling_back::{PutOff, Rollbacks};
 pub use rolling_back::{RollbackProgress, RollingBack};
 pub(crate) use shares::Shares;
 pub use undecided::InDoubt;
-pub(crate) use undecided::{Undecided, Waiting, printable};
+pub(crate) use undecided::{Undecided, Waiting, number_of, printable};
 
 /// Why nothing is done any more.
 pub(crate) const CLOSED: &str = "the environment was closed";
@@ -78,11 +78,20 @@ pub(crate) struct Program {
     pub(crate) layouts: Layouts,
 }
 
-/// The keepers that were made for this open, the archive first.
+/// The keepers of the program, the archive first.
 pub(crate) struct Workers {
-    pub(crate) all: Vec<Arc<dyn LogKeeper>>,
+    /// Of processes that share the environment, the one that leads makes them.
+    pub(crate) all: OnceLock<Vec<Arc<dyn LogKeeper>>>,
+    pub(crate) makers: Vec<Maker>,
     /// Held while a keeper works, one for each; and while a copy to the archive, which is the first, is made.
     pub(crate) latch: Handle<[Latch]>,
+}
+
+impl Workers {
+    /// Those that are made.
+    pub(crate) fn all(&self) -> &[Arc<dyn LogKeeper>] {
+        self.all.get().map_or(&[], |all| all.as_slice())
+    }
 }
 
 /// The checkpoints of this open.

@@ -4,9 +4,11 @@
 //! P1. One process leads: it has the log's flusher, the page writer, the housekeeper and the other background threads.
 //!     A word in the region names it. Who leaves gives the lead up; that of one that has died is taken by whoever finds
 //!     that out first.
-//! P2. Each process looks for the dead, [`LOOK_NS`] apart, and mends what they have left. So it does not matter who
+//! P2. The one that leads has the keepers of the log, and nobody else gives log up. So nothing goes while nobody leads.
+//! P3. Each process looks for the dead, [`LOOK_NS`] apart, and mends what they have left. So it does not matter who
 //!     lives.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use ledgerstone_disk::Disk;
@@ -29,6 +31,8 @@ pub(crate) struct Shares {
     disk: OnceLock<Arc<dyn Disk>>,
     /// Whether the thread that looks is to end.
     looking: AtomicU32,
+    /// Whether this process may give up log (P2).
+    gives_up: AtomicBool,
     /// The threads of the one that leads.
     threads: Mutex<Vec<sync::JoinHandle<()>>>,
 }
@@ -38,7 +42,14 @@ impl Shares {
         let leader: Handle<AtomicU32> = region.place_one("environment.leader", 64)?;
         // That of a process that had this one's number.
         let _ = leader.compare_exchange(among.members.no() + 1, 0, AcqRel, Acquire);
-        Ok(Shares { among, leader, disk: OnceLock::new(), looking: AtomicU32::new(GOES_ON), threads: Mutex::default() })
+        Ok(Shares {
+            among,
+            leader,
+            disk: OnceLock::new(),
+            looking: AtomicU32::new(GOES_ON),
+            gives_up: AtomicBool::new(false),
+            threads: Mutex::default(),
+        })
     }
 
     /// The environment is open. `disk` is without a fence.
@@ -78,6 +89,16 @@ impl Shares {
     /// The threads of the one that leads have ended.
     pub(crate) fn give_up_lead(&self) {
         let _ = self.leader.compare_exchange(self.me(), 0, Release, Acquire); // It is another's.
+    }
+
+    /// Whether this process may give up log (P2).
+    pub(crate) fn gives_up(&self) -> bool {
+        self.gives_up.load(Acquire)
+    }
+
+    /// Its keepers are there, or it is the last; or it leads no more.
+    pub(crate) fn may_give_up(&self, may: bool) {
+        self.gives_up.store(may, Release);
     }
 
     /// Keeps a thread that the lead has started.

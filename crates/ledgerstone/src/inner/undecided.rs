@@ -5,7 +5,7 @@ use ledgerstone_lock::Mode;
 use ledgerstone_page::{Hex, Lsn, TableId, Xid};
 use ledgerstone_recovery::InDoubt as Found;
 use ledgerstone_region::{ByName, Mutex};
-use ledgerstone_txn::Txn;
+use ledgerstone_txn::{Txn, key_hash};
 
 use crate::Error;
 
@@ -46,6 +46,8 @@ impl Undecided {
             let lock_count = found.record.locks.len() as u64;
             let waiting = Waiting { txn, lsn: found.last, first: found.first, lock_count };
             let id = found.record.global_id;
+            // For those who share the environment. Whoever else has it is refused below.
+            let _ = waiting.txn.engine().table.claim_global_id(waiting.txn.owner().0, number_of(&id));
             if by_id.insert(&id, Some(Box::new(waiting))).is_some() {
                 let what = format!("the log has two prepared transactions named {}", printable(&id));
                 return Err(Error::Corrupt { what });
@@ -121,6 +123,11 @@ impl Undecided {
         };
         by_id.iter().filter_map(tell).collect()
     }
+}
+
+/// A number that stands for a global id, for those who cannot keep ids.
+pub(crate) fn number_of(global_id: &[u8]) -> u64 {
+    key_hash(global_id) | 1 << 63 // Never 0.
 }
 
 /// Bytes for a message: as text if they are some, else hexadecimal.

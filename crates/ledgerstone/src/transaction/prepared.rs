@@ -20,7 +20,7 @@ use ledgerstone_txn::{GLOBAL_ID_BYTES_MAX, Txn};
 
 use super::{Committed, Ticket, Transaction};
 use crate::Error;
-use crate::inner::{Inner, Waiting, printable};
+use crate::inner::{Inner, Waiting, number_of, printable};
 
 /// A prepared transaction. It can be committed or aborted, and nothing can take that away.
 ///
@@ -61,6 +61,11 @@ impl Transaction {
         }
         let mut txn = self.end()?;
         env.in_doubt.reserve(global_id)?;
+        if !env.engine.table.claim_global_id(txn.owner().0, number_of(global_id)) {
+            drop(txn);
+            env.in_doubt.give_up(global_id);
+            return Err(Error::AlreadyPrepared { id: printable(global_id) }); // By another process.
+        }
         let prepared = txn.prepare(global_id);
         if txn.is_prepared() {
             let (xid, lsn) = (txn.xid(), txn.last_lsn());

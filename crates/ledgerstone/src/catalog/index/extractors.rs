@@ -48,6 +48,17 @@ impl Extractors {
         self.by_name.insert(&name, Extractor { extract, types });
     }
 
+    /// What there is of them, a line for each.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let of = |types: Option<ExtractorTypes>| match types {
+            Some(ExtractorTypes { key, value, index_key }) => format!(" of {key} and {value}, which gives {index_key}"),
+            None => String::new(),
+        };
+        let named =
+            |(name, extractor): (&str, &Extractor)| format!("extractor {}{}", quoted(name), of(extractor.types));
+        self.by_name.iter().map(named).collect()
+    }
+
     /// What the catalog is to call the type of a new index's keys.
     pub(crate) fn key_type(&self, table: &TableInfo, def: &IndexDef) -> Result<Option<String>, Error> {
         Ok(match def.keys().needs() {

@@ -8,18 +8,14 @@ use ledgerstone_region::{NumberSet, Region, RegionError};
 use ledgerstone_txn::{OWN_SLOT_COUNT, VersionStore};
 
 use super::put_off::locks_needed;
-use crate::Error;
 use crate::config::{Effective, Options};
 use crate::environment::locking;
 
 /// The log's flusher and the page writer flush the log, and so each has a slot.
 const FLUSHING_THREADS: u32 = 2;
 
-/// Names in the region.
+/// Their name in the region.
 const COUNTS: &str = "environment.counts";
-const SETTINGS: &str = "environment.settings";
-/// Settings take so many words at most, behind one for their length.
-const SETTINGS_WORDS: u64 = 1023;
 
 #[derive(Clone, Copy)]
 pub(super) struct Counts {
@@ -99,31 +95,4 @@ impl Counts {
         let count = |no: usize| u32::try_from(words[no].load(Relaxed)).unwrap_or(u32::MAX); // Whoever joins was let in.
         Ok(Counts { users: count(0), threads: count(1), locks: count(2) })
     }
-}
-
-/// Hands the settings on to those who come later.
-pub(super) fn hand_on(region: &Region, effective: &Effective) -> Result<(), Error> {
-    let text = effective.to_hand_on();
-    if text.len() as u64 > SETTINGS_WORDS * 8 {
-        let what = format!("it has {} characters, too many to share", effective.archive_dir.len());
-        return Err(Error::Setting { name: "archive_dir".into(), what });
-    }
-    let words = region.place::<AtomicU64>(SETTINGS, SETTINGS_WORDS + 1, 8)?;
-    words[0].store(text.len() as u64, Relaxed); // Nobody joins yet.
-    for (word, bytes) in words[1..].iter().zip(text.as_bytes().chunks(8)) {
-        let mut eight = [0; 8];
-        eight[..bytes.len()].copy_from_slice(bytes);
-        word.store(u64::from_le_bytes(eight), Relaxed);
-    }
-    Ok(())
-}
-
-/// The settings that the first has handed on, as text.
-pub(super) fn handed_on(region: &Region) -> Result<String, Error> {
-    let words = region.place::<AtomicU64>(SETTINGS, SETTINGS_WORDS + 1, 8)?;
-    let len = words[0].load(Relaxed).min(SETTINGS_WORDS * 8) as usize; // Whoever joins was let in.
-    let mut bytes: Vec<u8> = words[1..].iter().flat_map(|word| word.load(Relaxed).to_le_bytes()).collect();
-    bytes.truncate(len);
-    let refused = |_| Error::CannotShare { what: "the settings in the region are damaged".into() };
-    String::from_utf8(bytes).map_err(refused)
 }

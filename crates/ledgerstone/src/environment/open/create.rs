@@ -45,6 +45,7 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, 
     let report = RecoveryReport::default();
     let none = (Undecided::default(), Rollbacks::default());
     let inner = parts.into_inner(options, effective, disk, fence, space, catalog, to_free, control, report, none)?;
+    inner.make_keepers_unless_shared()?;
     opening.succeeded();
     Ok(inner)
 }

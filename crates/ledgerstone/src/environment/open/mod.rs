@@ -51,6 +51,7 @@
 mod check;
 mod counts;
 mod create;
+mod handed_on;
 mod join;
 mod parts;
 mod put_off;

@@ -1,13 +1,13 @@
 //! The parts of an engine, put together.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, OnceLock};
 
 use ledgerstone_buffer::{Cache, CacheConfig, Policy, TornPages, Tuning};
 use ledgerstone_core::base::{Base, Sizes};
 use ledgerstone_core::directory::{DATA, DOUBLE_WRITE, RESTORE, control_error, operations};
 use ledgerstone_disk::{Disk, DiskFile, Fence};
-use ledgerstone_log::{Beginning, ControlFile, Delay, GroupCommit, Log, LogConfig};
+use ledgerstone_log::{ControlFile, Delay, GroupCommit, Log, LogConfig};
 use ledgerstone_page::{Lsn, Xid};
 use ledgerstone_recovery::{Analysis, RecoveryReport};
 use ledgerstone_region::{Mutex, NumberSet, Region, RegionError, SlotTable};
@@ -16,14 +16,15 @@ use ledgerstone_structures::{ToFree, Tree};
 use ledgerstone_txn::{Engine, EngineParts, EngineSettings, Reason, StructureLatches, TxnTable, VersionStore};
 
 use super::FILE;
-use super::counts::{Counts, hand_on, handed_on};
+use super::counts::Counts;
+use super::handed_on::{check_program, hand_on, handed_on};
 use crate::Error;
 use crate::catalog::{CATALOG_ROOT, CATALOG_TABLE, Extensions, Known, News, TO_FREE_ROOT, TO_FREE_TABLE};
 use crate::choice::{Locking, Replacement};
 use crate::config::{Effective, Options};
 use crate::environment::locking;
 use crate::inner::{Among, Bell, Checkpoints, Inner, Place, Program, Rollbacks, Shares, Undecided, Workers};
-use crate::keeper::{Keepers, Owner, Positions, kept_log};
+use crate::keeper::{Keepers, Owner, Positions};
 
 /// Log that is kept ready ahead of its end, once there was so much: overwriting is cheaper than making.
 const SPARE_LOG_BYTES: u64 = 32 << 20;
@@ -32,6 +33,9 @@ const SPARE_LOG_BYTES: u64 = 32 << 20;
 pub(in crate::environment) const CHECKPOINT_LATCH: &str = "environment.checkpoint";
 pub(in crate::environment) const COMPACT_LATCH: &str = "environment.compact";
 pub(in crate::environment) const WORKERS_LATCHES: &str = "environment.workers";
+
+/// Keepers of the log of one program, among those that share an environment.
+const SHARED_KEEPERS_MAX: usize = 64;
 
 /// How an environment is opened.
 pub(super) enum Home {
@@ -72,7 +76,7 @@ impl Parts {
         let region = among.as_ref().map_or_else(|| region_of(bytes), |among| Ok(among.region.clone()))?;
         if among.is_some() {
             counts.hand_on(&region)?;
-            hand_on(&region, effective)?;
+            hand_on(&region, effective, options)?;
         }
         let slots = Arc::new(slots_of(&region, among.as_ref(), counts)?);
         control.share(&region, &slots)?;
@@ -93,6 +97,7 @@ impl Parts {
         among: Among,
     ) -> Result<(Parts, Effective, Arc<ControlFile>), Error> {
         let region = among.region.clone();
+        check_program(&region, options)?;
         let counts = Counts::handed_on(&region)?;
         let slots = Arc::new(slots_of(&region, Some(&among), counts)?);
         let control = ControlFile::join(&**disk, &region, &slots).map_err(|error| control_error(disk, error))?;
@@ -202,17 +207,8 @@ impl Parts {
         let is_first = region.is_made_here();
         let (log, keepers) = (&self.engine.log, Keepers::default());
         let bytes_max = effective.feed_log_bytes_max;
-        let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds)?;
+        let positions = Positions::open(&*disk, (log, &keepers), bytes_max, owner, state.has_feeds, &region)?;
         let is_restored = AtomicBool::new(disk.exists(RESTORE)?);
-        // An environment that only reads gives nothing up. Of those that share one, the first has the keepers.
-        let makers = if options.read_only || !is_first { Vec::new() } else { options.keepers() };
-        let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
-        let mut workers = Vec::new();
-        for make in makers {
-            let keeper = make(kept_log(log, owner, known))?;
-            keepers.add(log, Arc::clone(&keeper));
-            workers.push(keeper);
-        }
         if is_first && !options.read_only && !self.engine.locks.isolates() && !state.is_unlocked {
             control.change(|state| state.is_unlocked = true)?; // Before the first transaction of the program's.
         }
@@ -238,15 +234,25 @@ impl Parts {
                 feed_log_bytes_max: effective.feed_log_bytes_max,
             },
         };
-        let worker_latches = match is_first {
-            true => workers.len().max(1) as u64,
-            false => region.placed_count(WORKERS_LATCHES).unwrap_or(1),
+        let makers = options.keepers();
+        let worker_latches = match self.among {
+            Some(_) if makers.len() > SHARED_KEEPERS_MAX => {
+                let what =
+                    format!("this program has {} keepers of the log, and {SHARED_KEEPERS_MAX} can be", makers.len());
+                return Err(Error::CannotShare { what });
+            }
+            Some(_) => SHARED_KEEPERS_MAX,
+            None => makers.len().max(1),
         };
         let sharing = self.among.map(|among| Shares::of(among, &region)).transpose()?;
         Ok(Inner {
             base: Arc::new(base),
             fence,
-            workers: Workers { latch: region.place(WORKERS_LATCHES, worker_latches, 8)?, all: workers },
+            workers: Workers {
+                all: OnceLock::new(),
+                makers,
+                latch: region.place(WORKERS_LATCHES, worker_latches as u64, 8)?,
+            },
             compact_latch: region.place(COMPACT_LATCH, 1, 8)?,
             bell: Arc::new(Bell::place(&region)?),
             space,

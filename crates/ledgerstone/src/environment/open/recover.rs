@@ -214,6 +214,7 @@ fn recover_with(
         report,
         (in_doubt, rollbacks),
     )?;
+    inner.make_keepers_unless_shared()?;
     *inner.pending.lock() = pending;
     options.recovery_progress.watch().check()?;
     if !inner.is_read_only {
