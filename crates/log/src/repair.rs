@@ -83,6 +83,30 @@ impl Log {
         Ok(())
     }
 
+    /// Puts the shares of all slots of this process into that of the caller: one of them may be less than nothing, and
+    /// another as much more (O3 in `own.rs`). For a process that leaves, whose slots go to different ones. None of its
+    /// threads appends any more.
+    ///
+    /// # Errors
+    /// [`LogError::Region`]: the thread has no slot, and none is free.
+    pub fn even_out(&self) -> Result<(), LogError> {
+        let me = self.me()?;
+        self.room().latch(me);
+        let (mut claimed, mut reserved) = (0_u64, 0_u64);
+        for own in self.slots.iter_owned().filter(|slot| self.slots.is_of_us(*slot)).map(|slot| self.own(slot)) {
+            let appended = own.appended.load(Acquire);
+            claimed = claimed.wrapping_add(own.claimed.load(Relaxed).wrapping_sub(appended));
+            reserved = reserved.wrapping_add(own.reserved.load(Relaxed));
+            own.claimed.store(appended, Relaxed); // Published by the latch.
+            own.reserved.store(0, Relaxed);
+        }
+        let mine = self.own(me);
+        mine.claimed.store(mine.claimed.load(Relaxed).wrapping_add(claimed), Relaxed);
+        mine.reserved.store(reserved, Relaxed);
+        self.state.room_latch.unlatch_exclusive_unchanged();
+        Ok(())
+    }
+
     /// Bytes that threads of this process have inherited, and that nobody has taken.
     #[must_use]
     pub fn inherited(&self) -> u64 {

@@ -278,7 +278,7 @@ impl Room<'_> {
 
     /// Takes the latch, whose holder keeps it for some instructions. If the holder has died, a repair gives it back.
     #[inline]
-    fn latch(&self, me: SlotNo) {
+    pub fn latch(&self, me: SlotNo) {
         if !self.latch.try_exclusive(me) {
             self.latch_slowly(me);
         }

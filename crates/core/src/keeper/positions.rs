@@ -145,7 +145,7 @@ impl Positions {
         if self.known.load(Relaxed) == written {
             return Ok(());
         }
-        let there = read(disk, self.owner, true)?;
+        let there = read(disk, self.owner, false)?; // There may be no feeds, and somebody has died.
         for (name, before) in &self.places() {
             // One that has gone back is another of the same name.
             if there.get(name).is_none_or(|now| now.position < before.position) {

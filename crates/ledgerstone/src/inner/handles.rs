@@ -174,6 +174,8 @@ impl Handles {
                 std::mem::forget(Arc::clone(env)); // They are the others' when this process ends.
             }
             env.engine.clear_undos();
+            // Its slots go to other processes. A death here leaves them to whoever mends.
+            let _ = env.engine.log.even_out();
             env.engine.leave(CLOSED);
         }
         env.in_doubt.clear();

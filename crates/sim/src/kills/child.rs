@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use ledgerstone::{Environment, Error};
+use ledgerstone_examples::counter_list::CounterList;
 use ledgerstone_region::{Random, sync};
 
-use super::{COUNTS, options};
+use super::{COUNTS, LIST, options};
 use crate::soak::Stage;
 use crate::soak::users::{Act, User, key, number};
 use crate::soak::watch::Watch;
@@ -30,7 +31,7 @@ pub struct ChildArgs {
 }
 
 /// What its threads do. The first of a process counts.
-const ACTS: [(&str, Act); 9] = [
+const ACTS: [(&str, Act); 13] = [
     ("transfers", count),
     ("records", User::change_records),
     ("audits", User::audit),
@@ -40,6 +41,10 @@ const ACTS: [(&str, Act); 9] = [
     ("house", keep_house),
     ("prepares", prepare),
     ("transfers", User::transfer),
+    ("lists", add_to_list),
+    ("lists", add_to_list),
+    ("feed", User::follow),
+    ("backups", back_up),
 ];
 
 /// Runs until standard input ends. Says `open` when the environment is open, and `wrong: ...` of each problem.
@@ -118,6 +123,36 @@ fn prepare(user: &mut User) -> Result<(), Error> {
     let prepared = txn.prepare(id.as_bytes())?;
     user.pause(5);
     if commits { prepared.commit().map(drop) } else { prepared.abort() }
+}
+
+/// Adds to one number what it takes from another.
+fn add_to_list(user: &mut User) -> Result<(), Error> {
+    let (from, to, by) = (user.random.below(500), user.random.below(500), user.random.below(100) as i64);
+    let gives_up = user.random.percent(10);
+    let done = user.stage.env.transact(|txn| {
+        let list = CounterList::open(txn, LIST)?;
+        list.add(from, -by)?;
+        list.add(to, by)?;
+        if gives_up { Err(Error::Cancelled) } else { Ok(()) }
+    });
+    if user.random.percent(5) {
+        let name = format!("list {}", user.random.below(4));
+        let _ = user.stage.env.transact(|txn| CounterList::create(txn, &name)?.add(1, 1)); // It may be there.
+        let _ = user.stage.env.transact(|txn| txn.drop_structure(&name)); // Another may have dropped it.
+    }
+    done
+}
+
+/// One process at a time takes a backup. Without an archive, one that follows on another may come too late.
+fn back_up(user: &mut User) -> Result<(), Error> {
+    match user.back_up() {
+        Err(Error::BackupUnderWay { .. }) => Ok(()),
+        Err(Error::LogGone { .. }) => {
+            let _ = std::fs::remove_dir_all(user.stage.dir.join("backup")); // Another may be at it.
+            Ok(())
+        }
+        done => done,
+    }
 }
 
 /// Decides what processes had prepared that are gone.

@@ -13,6 +13,7 @@
 //! J2. What a process was told is committed is there: the counts that each keeps in the environment are not below those
 //!     that it was told.
 //! J3. The money of the bank stays the same, snapshots do not change, values are whole: the users look.
+//!     So it is with the numbers of a structure as users write them.
 //! J4. In the end, and after each `all`, the environment is sound.
 //! J5. The environment fails so seldom that it is counted, and why. Then all are killed, and the next one recovers.
 
@@ -22,7 +23,10 @@ mod parent;
 use std::path::Path;
 use std::time::Duration;
 
+use std::sync::Arc;
+
 use ledgerstone::{Durability, Environment, Options, Sharing};
+use ledgerstone_examples::counter_list::ListStructure;
 
 pub use child::{ChildArgs, work};
 pub use parent::{KillsArgs, Report, run};
@@ -35,6 +39,9 @@ pub const SECOND: Duration = Duration::from_secs(1);
 
 /// Counts of processes, by their names.
 const COUNTS: &str = "counts";
+
+/// A structure of a user's, whose numbers add up to nothing.
+const LIST: &str = "list";
 
 /// Small limits, so that every one of them is reached.
 fn options(dir: &Path, region_dir: &Path) -> Options {
@@ -54,4 +61,5 @@ fn options(dir: &Path, region_dir: &Path) -> Options {
         .lock_timeout(Duration::from_secs(2))
         .durability(Durability::Sync)
         .create(dir.exists())
+        .structure(Arc::new(ListStructure))
 }

@@ -8,10 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use ledgerstone_examples::counter_list::CounterList;
 use ledgerstone_region::{Mutex, Random};
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{COUNTS, PATIENCE, SECOND, options};
+use super::{COUNTS, LIST, PATIENCE, SECOND, options};
 use crate::counters::Counters;
 use crate::soak;
 
@@ -88,7 +89,10 @@ pub fn run(args: &KillsArgs) -> anyhow::Result<Report> {
     let memory = memory.context("no directory in memory")?;
     let env = options(dir.path(), memory.path()).open(dir.path().join("env"))?;
     soak::users::set_up(&env)?;
-    env.transact(|txn| txn.create_table(COUNTS).map(drop))?;
+    env.transact(|txn| {
+        CounterList::create(txn, LIST)?;
+        txn.create_table(COUNTS).map(drop)
+    })?;
     env.close()?;
     let mut stage = Stage {
         args,
@@ -349,6 +353,11 @@ impl Stage<'_> {
             if count < told {
                 self.report.problems.push(format!("{when}: process {pid} was told {told}, and {count} are there"));
             }
+        }
+        let sum =
+            env.transact(|txn| Ok(CounterList::open(txn, LIST)?.all()?.iter().map(|(_, number)| number).sum::<i64>()))?;
+        if sum != 0 {
+            self.report.problems.push(format!("{when}: the numbers of the list add up to {sum}"));
         }
         env.close()?;
         Ok(())

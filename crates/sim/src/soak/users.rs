@@ -407,7 +407,7 @@ impl User {
     }
 
     /// Commits come in their order, each once. A feed that falls too far behind begins anew: the log is bounded.
-    fn follow(&mut self) -> Result<(), Error> {
+    pub(crate) fn follow(&mut self) -> Result<(), Error> {
         match self.follow_on() {
             Err(Error::LogGone { .. }) => {
                 self.feed = None;
