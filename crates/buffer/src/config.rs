@@ -63,8 +63,8 @@ pub struct CacheConfig {
     /// The limit for frames and descriptors together.
     pub cache_bytes: u64,
     /// Page ids below this can be used. The page table takes 16 bytes of address space a page, as pages are used:
-    /// [`Cache::table_bytes`](crate::Cache::table_bytes) of it in the region. In a region that other processes can have,
-    /// all of it is there, in [`Cache::reserved_table_bytes`](crate::Cache::reserved_table_bytes) more.
+    /// [`Cache::table_bytes`](crate::Cache::table_bytes) of it in the region. In one that other processes can have, all
+    /// of it is there, in [`Cache::reserved_table_bytes`](crate::Cache::reserved_table_bytes) more.
     pub max_pages: u64,
     /// Which frame to take next.
     pub policy: Policy,

@@ -54,8 +54,8 @@
 //! D10. A process that dies leaves its lanes to whoever repairs. They are freed after what it was writing home is whole
 //!     there and durable (R3 in `repair.rs`).
 //!
-//! D11. Who joins a region uses the area as who made the region has opened it, with lanes of the same length, and writes
-//!     no header: a lane may be in use.
+//! D11. Who joins a region uses the area as who made the region has opened it, with lanes of the same length. It writes
+//!      no header: a lane may be in use.
 //!
 //! The format for people is in `docs/format/double-write.md`. This file does not know the log, frames or latches.
 

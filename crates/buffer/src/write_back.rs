@@ -181,8 +181,9 @@ impl Cache {
         }
     }
 
-    /// For a thread that wants more than one frame, time and again, and finds too few clean ones: writes a batch, as the
-    /// page writer would. Returns how many pages; 0 if others write just now. Waits for the log and the device only.
+    /// For a thread that wants more than one frame, time and again, and finds too few clean ones: writes a batch, as
+    /// the page writer would. Returns how many pages; 0 if others write just now. Waits for the log and the device
+    /// only.
     ///
     /// # Errors
     /// A failed flush, write or sync fails the cache and the log for good (W5).

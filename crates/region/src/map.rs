@@ -11,8 +11,10 @@
 //!     64  4032  directory        what lies where (`directory.rs`)
 //!   4096     :  what was given out
 //! ```
-//! Address space is reserved, memory comes when it is touched. Nothing is given back before the whole region is: what
-//! is reused is reused by its owner (frames, slots, lock requests).
+//! Address space is reserved, memory comes when it is touched. In a file that real processes share, it could be missing
+//! then: so what is placed there takes it at once, or in parts before they are used ([`Region::place_reserved`]).
+//! Nothing is given back before the whole region is: what is reused is reused by its owner (frames, slots, lock
+//! requests).
 //!
 //! The same code puts a part of the engine into a region that it makes and into one that it joins. In the first it is
 //! given zeroed memory, which it fills ([`Region::is_made_here`]). In the second it finds what is there, by name.
