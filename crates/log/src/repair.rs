@@ -397,4 +397,26 @@ mod tests {
             assert_eq!(ring::walk(&log.ring, at, at + bytes, u64::MAX), (at + bytes, 2), "{beyond} bytes beyond");
         }
     }
+
+    /// A thread claims and reserves, and another one gives back.
+    #[test]
+    fn a_process_that_leaves_leaves_no_slot_with_less_than_nothing() {
+        let region = Region::anonymous(64 << 20).unwrap();
+        let log = Log::open(LogConfig::new(Arc::new(SimDisk::new()), region, [7; 16])).unwrap();
+        let sums = || (log.state.claim_head.load(SeqCst), log.state.reserved.load(SeqCst));
+        let (before, mine) = (sums(), log.slots.current());
+        std::thread::scope(|scope| {
+            let claim = scope.spawn(|| log.claim_and_reserve_undo(1000, 500).unwrap()).join().unwrap();
+            log.give_back_all(claim, 500);
+            let shares = |slot| (log.own(slot).claimed.load(SeqCst), log.own(slot).reserved.load(SeqCst));
+            let slots = || log.slots.iter_owned();
+            let is_uneven = |slot: SlotNo| shares(slot).1 != 0;
+            assert!(slots().any(|slot| slot != mine) && slots().any(is_uneven), "that is what is evened out");
+            log.even_out().unwrap();
+            for slot in slots() {
+                assert_eq!(shares(slot), (log.own(slot).appended.load(SeqCst), 0), "{slot}");
+            }
+        });
+        assert_eq!(sums(), before);
+    }
 }
