@@ -8,7 +8,7 @@
 //!     given up (`giving_up.rs`). So either the pin is seen, or the pin sees that its LSN is gone.
 //! I3. Each process knows its own pins, and says in the region which LSN is the lowest that they hold (`handle_table.rs`).
 //!     It says so again whenever it pins, moves a pin, gives log up, or asks. Between such calls it may hold back more
-//!     than the bounds of its pins allow: see [`Log::refresh_pins`].
+//!     than the bounds of its pins allow: see [`Log::refresh`].
 
 use ledgerstone_region::ByNumber;
 use std::sync::Arc;
@@ -129,9 +129,16 @@ impl Log {
         pins
     }
 
-    /// Says to other processes what the pins of this one hold now. A pin with a bound holds less as the log grows. To be
-    /// called now and then by a process that gives no log up itself. Costs a mutex, and a look at each pin.
-    pub fn refresh_pins(&self) {
+    /// What a process should do now and then that gives no log up itself. It says to the others what its pins hold now: a
+    /// pin with a bound holds less as the log grows. And it closes files that another process has given up. Costs two
+    /// mutexes, and a look at each pin.
+    pub fn refresh(&self) {
+        self.refresh_pins();
+        let state = &*self.state;
+        self.segments.close_below(state.oldest.load(SeqCst), state.durable.load(SeqCst));
+    }
+
+    pub(crate) fn refresh_pins(&self) {
         self.publish_pins(&self.pins.lock());
     }
 
