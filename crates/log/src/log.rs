@@ -174,7 +174,11 @@ impl Log {
         places.opened.check(&config)?;
         let begun = places.opened.begun.load(Relaxed); // Whoever joins has been let in since.
         let seal = Seal::new(config.env_id, places.opened.incarnation.load(Relaxed));
-        let eras = places.opened.eras().map(|(from, number)| (from, Seal::new(config.env_id, number))).collect();
+        let of = |(from, number)| (from, Seal::new(config.env_id, number));
+        let mut eras: Vec<_> = places.opened.eras().map(of).collect();
+        if eras.is_empty() {
+            eras.push((begun, seal)); // Nobody opens a log without, but a region can be damaged.
+        }
         Log::with(config, places, (seal, eras), begun)
     }
 
