@@ -188,7 +188,7 @@ impl Log {
         (seal, eras): (Seal, Vec<(u64, Seal)>),
         begun: u64,
     ) -> Result<Log, LogError> {
-        let handles = Arc::new(HandleTable::new(handles));
+        let handles = Arc::new(HandleTable::new(handles, Arc::clone(&slots)));
         Ok(Log {
             first_in_ring: state.first.load(Relaxed), // Set once.
             waiting: Arc::new(Waiting::new(state.clone(), Arc::clone(&slots), Arc::clone(&handles))),

@@ -72,7 +72,7 @@ impl Waiting {
     fn tell(&self, wakers: &Wakers) {
         if self.slots.is_shared() {
             let low = wakers.low();
-            self.handles.publish_awaited((low != u64::MAX).then_some(low), self.slots.process());
+            self.handles.publish_awaited((low != u64::MAX).then_some(low));
         }
     }
 

@@ -146,11 +146,7 @@ impl Log {
     /// I3.
     fn publish_pins(&self, pins: &Pins) {
         let low = pins.low(self.state.tail.load(SeqCst));
-        if low.is_some() {
-            // So that the repair after this process finds it, and the entry.
-            let _ = self.slots.try_current();
-        }
-        self.handles.publish(low, self.slots.process());
+        self.handles.publish(low);
     }
 
     /// The lowest LSN that anybody pins, and `limit` at most.
