@@ -394,7 +394,7 @@ impl Log {
                 Ok(())
             }
             Err(NoSegment::Refused(error)) if error.is_no_space() => {
-                self.lacked_space.store(true, Relaxed);
+                self.state.lacked_space.store(1, Relaxed);
                 Err(LogError::NoSpace { needed, prepared_end: Lsn(prepared_end) })
             }
             Err(error) => Err(self.explain(error)),

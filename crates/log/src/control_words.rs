@@ -4,9 +4,9 @@
 //!     dead. Nothing is taken over from a process that is only stopped: its write may be under way.
 //! K2. There are two copies of what the file says. A change fills the one that does not count, and then one store makes
 //!     it count. So a look waits for nobody and finds a whole state, and a death between two stores harms neither.
-//! K3. A change says that it has begun before it writes, and takes that back when the copy counts. Whoever has the latch
-//!     and finds a change begun comes after one that has died. It reads both slots of the file again and goes on from
-//!     the newest whole one, which its own change writes once more (T4 in `control.rs`).
+//! K3. A change says that it has begun before it writes, and takes that back when the copy counts. Whoever has the
+//!     latch and finds a change begun comes after one that has died. It reads both slots of the file again and goes on
+//!     from the newest whole one, which its own change writes once more (T4 in `control.rs`).
 
 use ledgerstone_region::atomic::Ordering::{Acquire, Relaxed, Release};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64, fence};

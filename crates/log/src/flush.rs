@@ -70,9 +70,10 @@ impl Log {
     /// A caller that asks again with the same `place` is woken once, by the newest waker. Give the place up with
     /// [`Log::forget_waker`] when it is no longer needed.
     ///
-    /// The waker runs in the thread that flushed, or in one of this process if another one has flushed, with no latch or mutex held, or in one that repairs after a death,
-    /// with the latch of repairs. That thread may be in the middle of anything else, so a waker must not wait for the
-    /// log, as claims and flushes do. A panic of a waker ends there.
+    /// The waker runs in the thread that flushed, or in a thread of this process if another one has flushed. It holds
+    /// no latch or mutex. Or it runs in a thread that repairs after a death, with the latch of repairs. That thread may
+    /// be in the middle of anything else, so a waker must not wait for the log, as claims and flushes do. A panic of a
+    /// waker ends there.
     pub fn on_durable(&self, lsn: Lsn, place: &mut Option<WakerNo>, waker: &Waker) {
         // What a waker does when it is cloned and dropped is its own affair: not under the mutex.
         let waker = waker.clone();

@@ -10,9 +10,9 @@
 //! Requests are words in the region; a caller that raises one wakes the thread only if it finds it asleep, and only one
 //! that does makes the system call. While it is busy, a request costs an atomic maximum and a load.
 //!
-//! H1. Processes that share a log have one flusher, which its owner's word in the region names. Whoever starts one while
-//!     another's lives starts none. The place of one that has died is free, also before the repair has emptied it. A
-//!     process that is only stopped keeps its place: what it is to flush is flushed by those that wait for it.
+//! H1. Processes that share a log have one flusher, which its owner's word in the region names. Whoever starts one
+//!     while another's lives starts none. The place of one that has died is free, also before the repair has emptied
+//!     it. A process that is only stopped keeps its place: what it is to flush is flushed by those that wait for it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

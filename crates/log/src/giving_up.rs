@@ -7,8 +7,8 @@
 //! X | PENDING  somebody looks whether anybody has pinned what lies below X
 //! X            nobody had, and what lies below X is given up
 //! ```
-//! U1. Whoever gives up says so before it looks at the pins, and whoever pins publishes the pin before it looks here. So
-//!     one of them sees the other.
+//! U1. Whoever gives up says so before it looks at the pins, and whoever pins publishes the pin before it looks here.
+//!     So one of them sees the other.
 //! U2. A pin that finds a look under way takes it back by one exchange, and that look then gives up nothing. So a pin
 //!     waits for nobody, whether who looks lives, is stopped, or has died.
 

@@ -2,13 +2,15 @@
 //!
 //! Each handle of a log that has ever had something to tell has an entry, which names its process. The lowest LSN that
 //! it pins is what its pins held when it last looked: more than they hold now, perhaps, and never less. The repair
-//! clears the entries of the dead. A process's number is no other's before.
+//! clears the entries of the dead. A process's number is no other's before: whoever takes an entry has a thread slot,
+//! and so the process is repaired after.
 
 use std::sync::OnceLock;
 
 use ledgerstone_region::atomic::Ordering::{AcqRel, Relaxed, SeqCst};
 use ledgerstone_region::atomic::{AtomicU32, AtomicU64};
-use ledgerstone_region::{Handle, shared, sync};
+use ledgerstone_region::{Handle, SlotTable, shared, sync};
+use std::sync::Arc;
 
 /// Handles of a log that can have an entry. There are fewer processes.
 pub(crate) const HANDLES_MAX: u64 = 256;
@@ -31,27 +33,28 @@ shared! {
 /// The table, as one handle has it.
 pub(crate) struct HandleTable {
     all: Handle<[HandleWords]>,
+    slots: Arc<SlotTable>,
     mine: OnceLock<usize>,
 }
 
 impl HandleTable {
-    pub fn new(all: Handle<[HandleWords]>) -> HandleTable {
-        HandleTable { all, mine: OnceLock::new() }
+    pub fn new(all: Handle<[HandleWords]>, slots: Arc<SlotTable>) -> HandleTable {
+        HandleTable { all, slots, mine: OnceLock::new() }
     }
 
     /// Says which LSN is the lowest that this handle's pins hold. One thread at a time.
-    pub fn publish(&self, low: Option<u64>, process: u32) {
-        self.tell(low, process, |entry| &entry.low); // U1 in `giving_up.rs`.
+    pub fn publish(&self, low: Option<u64>) {
+        self.tell(low, |entry| &entry.low); // U1 in `giving_up.rs`.
     }
 
     /// Says which LSN is the lowest that this handle's tasks wait for. One thread at a time.
-    pub fn publish_awaited(&self, low: Option<u64>, process: u32) {
-        self.tell(low, process, |entry| &entry.awaited); // A2 in `notifier.rs`.
+    pub fn publish_awaited(&self, low: Option<u64>) {
+        self.tell(low, |entry| &entry.awaited); // A2 in `notifier.rs`.
     }
 
-    fn tell(&self, lsn: Option<u64>, process: u32, place: fn(&HandleWords) -> &AtomicU64) {
+    fn tell(&self, lsn: Option<u64>, place: fn(&HandleWords) -> &AtomicU64) {
         let word = lsn.map_or(0, |lsn| lsn + 1);
-        let taken = || (word != 0).then(|| self.take_entry(process)).flatten();
+        let taken = || (word != 0).then(|| self.take_entry()).flatten();
         let Some(no) = self.mine.get().copied().or_else(taken) else { return };
         let place = place(&self.all[no]);
         if place.load(Relaxed) != word {
@@ -59,7 +62,9 @@ impl HandleTable {
         }
     }
 
-    fn take_entry(&self, process: u32) -> Option<usize> {
+    fn take_entry(&self) -> Option<usize> {
+        let _ = self.slots.try_current(); // If all slots are taken, one of them is this process's.
+        let process = self.slots.process();
         let is_taken =
             |entry: &HandleWords| entry.owner.compare_exchange(0, u64::from(process) + 1, AcqRel, Relaxed).is_ok();
         let no = self.all.iter().position(is_taken)?;

@@ -67,8 +67,6 @@ pub struct Log {
     pub(crate) flusher_stops: AtomicBool,
     /// Not 0: the thread has its slot, or none was free.
     pub(crate) flusher_began: atomic::AtomicU32,
-    /// A segment was refused for want of space.
-    pub(crate) lacked_space: AtomicBool,
     /// Who holds the log back. Held for a look or a change only.
     pub(crate) pins: Mutex<Pins>,
     /// What this handle tells other processes.
@@ -149,6 +147,7 @@ impl Log {
         if eras.last().is_none_or(|(_, last)| *last != seal) {
             eras.push((end, seal));
         }
+        let shared_settings = (config.segment_bytes, config.kept_claim_count);
         let (is_read_only, next, opened) = (config.is_read_only, config.next_incarnation, places.opened.clone());
         let mut log = Log::with(config, places, (seal, eras), end)?;
         if !is_read_only {
@@ -157,8 +156,7 @@ impl Log {
         if let Some(next) = next {
             log.begin_incarnation(next)?;
         }
-        opened.begun.store(log.begun, Relaxed); // Nobody joins before the opening has ended.
-        opened.incarnation.store(log.seal.incarnation(), Relaxed);
+        opened.fill(log.begun, &log.eras, log.seal.incarnation(), shared_settings);
         Ok(Arc::new(log))
     }
 
@@ -166,16 +164,22 @@ impl Log {
     /// which incarnation is asked of the region, and not of `config`. What else that says is as it was said there.
     ///
     /// # Errors
-    /// As [`Region::place`](ledgerstone_region::Region::place).
+    /// As [`Region::place`](ledgerstone_region::Region::place). [`LogError::Setting`]: one that all have to share.
     pub fn join(config: LogConfig) -> Result<Arc<Log>, LogError> {
         Log::joined(config).map(Arc::new)
     }
 
     pub(crate) fn joined(config: LogConfig) -> Result<Log, LogError> {
         let places = Places::of(&config)?;
+        places.opened.check(&config)?;
         let begun = places.opened.begun.load(Relaxed); // Whoever joins has been let in since.
         let seal = Seal::new(config.env_id, places.opened.incarnation.load(Relaxed));
-        Log::with(config, places, (seal, vec![(begun, seal)]), begun)
+        let of = |(from, number)| (from, Seal::new(config.env_id, number));
+        let mut eras: Vec<_> = places.opened.eras().map(of).collect();
+        if eras.is_empty() {
+            eras.push((begun, seal)); // Nobody opens a log without, but a region can be damaged.
+        }
+        Log::with(config, places, (seal, eras), begun)
     }
 
     fn with(
@@ -184,7 +188,7 @@ impl Log {
         (seal, eras): (Seal, Vec<(u64, Seal)>),
         begun: u64,
     ) -> Result<Log, LogError> {
-        let handles = Arc::new(HandleTable::new(handles));
+        let handles = Arc::new(HandleTable::new(handles, Arc::clone(&slots)));
         Ok(Log {
             first_in_ring: state.first.load(Relaxed), // Set once.
             waiting: Arc::new(Waiting::new(state.clone(), Arc::clone(&slots), Arc::clone(&handles))),
@@ -211,7 +215,6 @@ impl Log {
             flusher_mark: Mutex::new(None),
             flusher_stops: AtomicBool::new(false),
             flusher_began: atomic::AtomicU32::new(0),
-            lacked_space: AtomicBool::new(false),
             pins: Mutex::new(Pins::default()),
             handles,
             #[cfg(feature = "deaths")]
@@ -441,9 +444,10 @@ impl Log {
         }
     }
 
-    /// Whether space was refused since this was asked last: a checkpoint may give some up.
+    /// Whether space was refused since this was asked last, by any process: a checkpoint may give some up.
     pub fn has_lacked_space(&self) -> bool {
-        self.lacked_space.swap(false, Relaxed) // A hint: a caller that misses it is told by the next refusal.
+        // A hint: a caller that misses it is told by the next refusal.
+        self.state.lacked_space.load(Relaxed) != 0 && self.state.lacked_space.swap(0, Relaxed) != 0
     }
 
     /// Has the control file name the newest segment, whose name is durable, before anything is written there (F3).

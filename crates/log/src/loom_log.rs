@@ -66,7 +66,6 @@ struct Words {
     flush: AtomicU64,
     flushing_to: AtomicU64,
     durable: AtomicU64,
-    failed: AtomicU64,
     sleepers: [AtomicU64; 2],
     beds: [AtomicU32; 2],
 }
@@ -93,7 +92,7 @@ impl Words {
 
     fn commit(&self) {
         let lsn = self.published.fetch_add(1, SeqCst);
-        self.meeting().wait(lsn, |seen| self.try_lead(seen), || ()).unwrap();
+        self.meeting().wait(lsn, |seen| self.try_lead(seen), || None::<()>).unwrap();
         assert!(self.durable.load(SeqCst) > lsn);
     }
 }

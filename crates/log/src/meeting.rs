@@ -39,8 +39,8 @@ pub(crate) struct Ended {
 }
 
 impl Meeting<'_> {
-    /// Waits until `durable` is above `lsn`, or `failed` says that it will not be. When nobody leads it calls `try_lead`, which begins a flush, leads and
-    /// ends it, or returns `None` if somebody else was quicker.
+    /// Waits until `durable` is above `lsn`, or `failed` says that it will not be. When nobody leads it calls
+    /// `try_lead`, which begins a flush, leads and ends it, or returns `None` if somebody else was quicker.
     pub fn wait<E>(
         &self,
         lsn: u64,

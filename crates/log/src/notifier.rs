@@ -1,7 +1,7 @@
 //! Wakes the tasks of this process when another one has made durable what they wait for.
 //!
-//! A1. In a log that processes share, a handle whose tasks wait has a thread for that, from the first one that waits on.
-//!     In a log that nobody shares, whoever flushes wakes them.
+//! A1. In a log that processes share, a handle whose tasks wait has a thread for that, from the first one that waits
+//!     on. In a log that nobody shares, whoever flushes wakes them.
 //! A2. A handle says in its entry which LSN is the lowest that its tasks wait for, and looks afterwards at what is
 //!     durable. Whoever flushes raises what is durable, and looks afterwards at the entries. So one of them sees the
 //!     other.
@@ -72,7 +72,7 @@ impl Waiting {
     fn tell(&self, wakers: &Wakers) {
         if self.slots.is_shared() {
             let low = wakers.low();
-            self.handles.publish_awaited((low != u64::MAX).then_some(low), self.slots.process());
+            self.handles.publish_awaited((low != u64::MAX).then_some(low));
         }
     }
 

@@ -4,11 +4,11 @@
 //!     dropped, or when the log has grown beyond it by more than the pin's own bound. Then it holds nothing back any
 //!     more, and its reader is told [`LogError::Recycled`]. A pin of the newest part of the log holds back the bytes
 //!     that its bound allows, wherever it was granted.
-//! I2. Whoever gives something up says so before it looks at the pins, and a pin is published before it looks at what is
-//!     given up (`giving_up.rs`). So either the pin is seen, or the pin sees that its LSN is gone.
-//! I3. Each process knows its own pins, and says in the region which LSN is the lowest that they hold (`handle_table.rs`).
-//!     It says so again whenever it pins, moves a pin, gives log up, or asks. Between such calls it may hold back more
-//!     than the bounds of its pins allow: see [`Log::refresh_pins`].
+//! I2. Whoever gives something up says so before it looks at the pins, and a pin is published before it looks at what
+//!     is given up (`giving_up.rs`). So either the pin is seen, or the pin sees that its LSN is gone.
+//! I3. Each process knows its own pins, and says in the region which LSN is the lowest that they hold
+//!     (`handle_table.rs`). It says so again whenever it pins, moves a pin, gives log up, or asks. Between such calls
+//!     it may hold back more than the bounds of its pins allow: see [`Log::refresh`].
 
 use ledgerstone_region::ByNumber;
 use std::sync::Arc;
@@ -111,7 +111,8 @@ impl Log {
         LogPin { log: Arc::clone(self), id }
     }
 
-    /// The pins that hold the log back, the oldest position first. Of another process, there is one for all of its pins.
+    /// The pins that hold the log back, the oldest position first. Of another process, there is one for all of its
+    /// pins.
     pub fn pinned(&self) -> Vec<Pinned> {
         let tail = self.tail().0;
         let of = |held: &Held| Pinned { lsn: held.lsn(tail).map_or(held.pinned.lsn, Lsn), ..held.pinned.clone() };
@@ -129,20 +130,23 @@ impl Log {
         pins
     }
 
-    /// Says to other processes what the pins of this one hold now. A pin with a bound holds less as the log grows. To be
-    /// called now and then by a process that gives no log up itself. Costs a mutex, and a look at each pin.
-    pub fn refresh_pins(&self) {
+    /// What a process should do now and then that gives no log up itself. It says to the others what its pins hold now:
+    /// a pin with a bound holds less as the log grows. And it closes files that another process has given up. Costs two
+    /// mutexes, and a look at each pin.
+    pub fn refresh(&self) {
+        self.refresh_pins();
+        let state = &*self.state;
+        self.segments.close_below(state.oldest.load(SeqCst), state.durable.load(SeqCst));
+    }
+
+    pub(crate) fn refresh_pins(&self) {
         self.publish_pins(&self.pins.lock());
     }
 
     /// I3.
     fn publish_pins(&self, pins: &Pins) {
         let low = pins.low(self.state.tail.load(SeqCst));
-        if low.is_some() {
-            // So that the repair after this process finds it, and the entry.
-            let _ = self.slots.try_current();
-        }
-        self.handles.publish(low, self.slots.process());
+        self.handles.publish(low);
     }
 
     /// The lowest LSN that anybody pins, and `limit` at most.

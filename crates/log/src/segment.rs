@@ -17,7 +17,9 @@
 //! F6. So a crash leaves no segment short, none missing below one that is there, and none that the control file names.
 //! F7. A few segments are open at a time, those that are written to among them; others are opened again when they are
 //!     read. Closing a file loses no error. Bytes written through a handle are durable when the write returns. After a
-//!     write or a sync that failed, nothing is written through any handle.
+//!     write or a sync that failed, nothing is written through any handle. Another process may give up a segment, or
+//!     rename it. A handle stays that of its LSNs, which never come again. It is closed when this process next looks
+//!     what is given up ([`Segments::close_below`]), so that its space is free.
 //! F8. Segments are given up from the oldest on, and each is gone or has its later name durably before the next. So
 //!     none is missing between two that are there, below the scan LSN either; if one is, somebody has removed it.
 //! F9. Space that was taken and never written costs the file system a change of its own at the first write there, and
@@ -193,6 +195,18 @@ impl Handles {
         Some(Arc::clone(file))
     }
 
+    /// Takes out what lies below `oldest`. Segments below that of `durable` are not written to any more.
+    fn take_below(&mut self, oldest: u64, durable: u64) -> Vec<Arc<dyn DiskFile>> {
+        if self.written_from != u64::MAX {
+            self.written_from = self.written_from.max(durable);
+        }
+        let mut taken = Vec::new();
+        while self.files.first().is_some_and(|(start, _)| start < oldest) {
+            taken.extend(self.files.pop_first().map(|(_, (file, _))| file));
+        }
+        taken
+    }
+
     /// Keeps a file open, and returns the one that is closed for it.
     fn put(&mut self, start: u64, file: &Arc<dyn DiskFile>) -> Option<Arc<dyn DiskFile>> {
         self.now += 1;
@@ -316,6 +330,14 @@ impl Segments {
         open.rewritten.remove(start);
         drop(open);
         self.disk.remove(&self.path(start))
+    }
+
+    /// Closes what is open of the segments below that of `oldest`, which some process has given up. The log is durable
+    /// up to `durable`, perhaps by another process.
+    pub fn close_below(&self, oldest: u64, durable: u64) {
+        let (oldest, durable) = (self.start_of(oldest), self.start_of(durable));
+        let closed = self.open.lock().take_below(oldest, durable);
+        drop(closed); // Outside the mutex.
     }
 
     /// The open file of the segment at `start`.

@@ -87,7 +87,9 @@ shared! {
         pub giving_up: AtomicU64,
         /// Not 0: some handle has had a notifier. Set once.
         pub has_notifiers: AtomicU64,
-        pub pad_flusher: [AtomicU64; 2],
+        /// Not 0: a segment was refused for want of space since somebody asked.
+        pub lacked_space: AtomicU64,
+        pub pad_flusher: AtomicU64,
 
         /// Records flushed.
         pub record_count: AtomicU64,

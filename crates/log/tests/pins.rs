@@ -64,7 +64,7 @@ fn a_bound_of_another_process_counts_from_its_last_look() {
     let _newest = other.pin_newest("the newest", 2 * SEGMENT_BYTES);
     fill(&one, 8);
     assert_eq!(one.recycle_before(one.durable_lsn()).unwrap(), 0);
-    other.refresh_pins();
+    other.refresh();
     assert!(one.recycle_before(one.durable_lsn()).unwrap() > 4);
     assert!(one.tail().0 - one.oldest_lsn().0 >= 2 * SEGMENT_BYTES);
 }

@@ -99,7 +99,7 @@ pub fn two_logs(dir: &Path, disk: &Arc<dyn Disk>) -> [Arc<Log>; 2] {
     let of = |region: Region| {
         let members = Arc::new(Members::join(&region, &locks).unwrap());
         let slots = Arc::new(SlotTable::place_among(members, &region, 16).unwrap());
-        LogConfig { region, slots: Some(slots), spare_segments: 0, ..config(Arc::clone(disk)) }
+        LogConfig { region, slots: Some(slots), ..config(Arc::clone(disk)) }
     };
     let first = Log::open(of(Region::create_at(&path, 1 << 20).unwrap())).unwrap();
     [first, Log::join(of(Region::join_at(&path).unwrap())).unwrap()]
