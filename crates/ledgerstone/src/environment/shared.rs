@@ -32,7 +32,7 @@ impl Inner {
                 let _ = self.engine.log.start_flusher();
                 self.engine.cache.start_writer();
             }
-            self.engine.log.refresh_pins();
+            self.engine.log.refresh();
             if !shares.leads() && self.to_free.is_due() {
                 since_freed += 1;
                 if since_freed >= FREE_LOOKS {
