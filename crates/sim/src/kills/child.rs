@@ -59,7 +59,7 @@ pub fn work(args: &ChildArgs) -> Result<(), Error> {
     let own = args.dir.join(format!("own-{}", args.number));
     std::fs::create_dir_all(&own).map_err(Error::Disk)?;
     let watch = Watch::new(&own, Duration::from_secs(3600), args.threads).map_err(Error::Disk)?;
-    let stage = Arc::new(Stage { env, dir: args.dir.clone(), watch, is_over: AtomicBool::new(false) });
+    let stage = Arc::new(Stage { env, dir: own, watch, is_over: AtomicBool::new(false) });
     let mut random = Random::new(args.number);
     let threads: Vec<_> = (0..args.threads)
         .map(|no| {
@@ -106,7 +106,7 @@ fn count(user: &mut User) -> Result<(), Error> {
         counts.put(&me.to_be_bytes(), &(so_far + 1).to_le_bytes())?;
         Ok(so_far + 1)
     })?;
-    std::fs::write(user.stage.dir.join(format!("told-{me}")), committed.to_le_bytes()).map_err(Error::Disk)
+    std::fs::write(user.stage.dir.with_file_name(format!("told-{me}")), committed.to_le_bytes()).map_err(Error::Disk)
 }
 
 /// Prepares a transaction and decides it a little later.
@@ -143,14 +143,10 @@ fn add_to_list(user: &mut User) -> Result<(), Error> {
     done
 }
 
-/// One process at a time takes a backup. Without an archive, one that follows on another may come too late.
+/// Without an archive, a backup that follows on another may come too late: then a whole one is taken next.
 fn back_up(user: &mut User) -> Result<(), Error> {
     match user.back_up() {
-        Err(Error::BackupUnderWay { .. }) => Ok(()),
-        Err(Error::LogGone { .. }) => {
-            let _ = std::fs::remove_dir_all(user.stage.dir.join("backup")); // Another may be at it.
-            Ok(())
-        }
+        Err(Error::LogGone { .. }) => std::fs::remove_dir_all(user.stage.dir.join("backup")).map_err(Error::Disk),
         done => done,
     }
 }
