@@ -452,7 +452,7 @@ fn processes_are_killed_while_they_share_it_and_the_others_go_on() {
         let add = |sum: u64, record: Result<(Vec<u8>, Vec<u8>), Error>| Ok(sum.wrapping_add(number(&record?.1)));
         let sum = env.transact(|txn| txn.bytes("accounts")?.range(..)?.try_fold(0, add)).unwrap();
         assert_eq!(sum, ACCOUNTS * BALANCE);
-        check_acknowledged(dir, &env);
+        check_acknowledged(dir, env);
         let report = env.verify().unwrap();
         assert!(report.problems.is_empty(), "{:?}", report.problems);
     };

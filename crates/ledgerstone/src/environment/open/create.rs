@@ -14,7 +14,7 @@ use ledgerstone_structures::Tree;
 use ledgerstone_txn::Durability;
 
 use super::Opening;
-use super::parts::{Home, Parts, trees};
+use super::parts::{Begins, Home, Parts, trees};
 use crate::Error;
 use crate::config::{self, Options};
 use crate::inner::{Inner, Rollbacks, Undecided};
@@ -27,8 +27,9 @@ pub(super) fn create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, 
     let state = ControlState::new(new_id(), effective.page_bytes, effective.log_segment_bytes);
     let control = Arc::new(ControlFile::begin_creation(&*disk, state)?);
     let found = Analysis::of_new(FIRST_LSN, state.incarnation_max);
-    let parts =
-        Parts::build(options, &effective, (&disk, &fence), &control, (&found, &NumberSet::new()), 0, None, &home)?;
+    let too_large = NumberSet::new();
+    let begins = Begins { found: &found, too_large: &too_large, redo_threads: 0, next_incarnation: None };
+    let parts = Parts::build(options, &effective, (&disk, &fence), &control, begins, &home)?;
     let engine = &parts.engine;
     let opening = Opening(Some(Arc::clone(engine)));
 

@@ -45,6 +45,25 @@ pub(super) enum Home {
     First(Place),
 }
 
+/// What the opening has found, and what it leaves for later.
+pub(super) struct Begins<'a> {
+    pub found: &'a Analysis,
+    /// Transactions that are rolled back behind the opening.
+    pub too_large: &'a NumberSet<Xid>,
+    /// Threads that repeat changes behind it.
+    pub redo_threads: u32,
+    /// `None`: it will not be written.
+    pub next_incarnation: Option<u64>,
+}
+
+/// The region, and what this process has there.
+struct Places {
+    region: Region,
+    among: Option<Among>,
+    slots: Arc<SlotTable>,
+    counts: Counts,
+}
+
 /// The engine and what belongs to it, before anything is known of trees.
 pub(super) struct Parts {
     pub engine: Arc<Engine>,
@@ -59,11 +78,10 @@ impl Parts {
         effective: &Effective,
         (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
         control: &Arc<ControlFile>,
-        (found, too_large): (&Analysis, &NumberSet<Xid>),
-        redo_threads: u32,
-        next_incarnation: Option<u64>,
+        begins: Begins<'_>,
         home: &Home,
     ) -> Result<Parts, Error> {
+        let Begins { found, too_large, redo_threads, next_incarnation } = begins;
         let state = control.state();
         let counts = Counts::of(effective, found, too_large, redo_threads);
         let data = disk.open(DATA, FILE)?;
@@ -86,8 +104,8 @@ impl Parts {
             incarnations: found.incarnations.clone(),
             next_incarnation,
         };
-        let places = (region, among, slots);
-        Parts::place(options, effective, (disk, fence), control, (places, data), counts, Some(begins))
+        let places = Places { region, among, slots, counts };
+        Parts::place(options, effective, (disk, fence), control, (places, data), Some(begins))
     }
 
     /// The parts of an environment that others have open, its settings, and its control file.
@@ -106,8 +124,8 @@ impl Parts {
         let own = options.effective(Some((state.page_bytes, state.segment_bytes)))?;
         let effective = own.over_handed_on(&handed_on(&region)?)?;
         let data = disk.open(DATA, FILE)?;
-        let places = (region, Some(among), slots);
-        let parts = Parts::place(options, &effective, (disk, fence), &control, (places, data), counts, None)?;
+        let places = Places { region, among: Some(among), slots, counts };
+        let parts = Parts::place(options, &effective, (disk, fence), &control, (places, data), None)?;
         Ok((parts, effective, control))
     }
 
@@ -116,8 +134,7 @@ impl Parts {
         effective: &Effective,
         (disk, fence): (&Arc<dyn Disk>, &Arc<Fence>),
         control: &Arc<ControlFile>,
-        ((region, among, slots), data): ((Region, Option<Among>, Arc<SlotTable>), Arc<dyn DiskFile>),
-        counts: Counts,
+        (Places { region, among, slots, counts }, data): (Places, Arc<dyn DiskFile>),
         begins: Option<LogBegins>,
     ) -> Result<Parts, Error> {
         let state = control.state();

@@ -13,7 +13,7 @@ use ledgerstone_region::{NumberSet, sync};
 use ledgerstone_space::Space;
 
 use super::check::{check_data, check_length, refuse_other_locks, refuse_unknown_structures};
-use super::parts::{Home, Parts, trees};
+use super::parts::{Begins, Home, Parts, trees};
 use super::put_off::{put_off, too_large};
 use super::{FILE, Opening, allow_readers};
 use crate::Error;
@@ -147,9 +147,8 @@ fn recover_with(
     let is_sure = !state.is_unlocked && !disk.exists(RESTORE)? && analysis.truncations.is_empty();
     let puts_off = may_put_off && is_sure && gathered.is_whole() && !is_long(analysis.end);
     let redo_threads = if puts_off { effective.redo_worker_count } else { 0 };
-    let found = (&*analysis, &too_large);
-    let parts =
-        Parts::build(options, &effective, (&disk, &fence), control, found, redo_threads, next_incarnation, &home)?;
+    let begins = Begins { found: &analysis, too_large: &too_large, redo_threads, next_incarnation };
+    let parts = Parts::build(options, &effective, (&disk, &fence), control, begins, &home)?;
     let engine = Arc::clone(&parts.engine);
     let opening = Opening(Some(Arc::clone(&engine)));
     engine.table.raise_next_xid(Xid(state.xid_floor.0.max(analysis.max_xid.0 + 1)));
