@@ -32,7 +32,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed, Orderin
 use ledgerstone_disk::{Disk, Open};
 use ledgerstone_log::Log;
 use ledgerstone_page::Lsn;
-use ledgerstone_region::{ByName, Handle, Mutex, Region};
+use ledgerstone_region::{ByName, Handle, Mutex, Region, atomic};
 
 use super::{KeeperId, Keepers, LogKeeper, Owner};
 use crate::Error;
@@ -69,7 +69,7 @@ pub struct Positions {
     bytes_max: u64,
     named: Mutex<ByName<str, Named>>,
     /// How often the file was written, by all processes that share the environment.
-    written: Handle<AtomicU64>,
+    written: Handle<atomic::AtomicU64>,
     /// The same when this process has read it, or written it itself (N7).
     known: AtomicU64,
 }
@@ -110,7 +110,7 @@ impl Positions {
         is_there: bool,
         region: &Region,
     ) -> Result<Positions, Error> {
-        let written = region.place_one::<AtomicU64>("environment.feeds", 64)?;
+        let written = region.place_one::<atomic::AtomicU64>("environment.feeds", 64)?;
         let known = AtomicU64::new(written.load(Acquire));
         let positions = Positions { owner, bytes_max, named: Mutex::default(), written, known };
         for (name, place) in &read(disk, owner, is_there)? {
