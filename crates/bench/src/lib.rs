@@ -19,6 +19,7 @@ mod machine;
 mod made;
 pub mod memory;
 pub mod points;
+pub mod processes;
 pub mod recovery;
 mod report;
 pub mod rollback;

@@ -113,7 +113,7 @@ pub fn run(args: &SettingsArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> any
     for round in 0..=args.rounds {
         let turn = |which: usize| -> anyhow::Result<f64> {
             let env = if which == 0 { &defaults } else { &file };
-            tpcb::rate(env, scale, args.threads, each, round)
+            tpcb::rate(env, scale, 0, args.threads, each, round)
         };
         let first = (round % 2) as usize;
         let (one, other) = (turn(first)?, turn(1 - first)?);

@@ -34,6 +34,11 @@ pub enum Bench {
     Snapshots(bench::snapshots::SnapshotsArgs),
     /// Compare many threads with a few, in short transactions.
     Crowd(bench::crowd::CrowdArgs),
+    /// Compare processes that share an environment with threads of one that has it alone, by TPC-B.
+    Processes(bench::processes::ProcessesArgs),
+    /// One of these processes.
+    #[command(hide = true)]
+    ProcessesOne(bench::processes::OneArgs),
     /// Compare a settings file with the defaults, by TPC-B with durable commits.
     Settings(bench::settings::SettingsArgs),
     /// Count what operations cost: instructions, atomics, allocations, code. Needs valgrind and objdump.
@@ -84,6 +89,8 @@ fn measure(args: &BenchArgs, output: &Output) -> anyhow::Result<Outcome> {
         Bench::Cold(args) => print(output, &bench::cold::run(args, &mut show)?)?,
         Bench::Crowd(args) => print(output, &bench::crowd::run(args, &mut show)?)?,
         Bench::Snapshots(args) => print(output, &bench::snapshots::run(args, &mut show)?)?,
+        Bench::Processes(args) => print(output, &bench::processes::run(args, &mut show)?)?,
+        Bench::ProcessesOne(args) => bench::processes::work(args)?,
         Bench::Settings(args) => {
             let report = bench::settings::run(args, &mut show)?;
             drop(progress);

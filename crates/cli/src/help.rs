@@ -395,6 +395,15 @@ pub const HELP: &[Help] = &[
         &["bench tpcb"],
     ),
     help(
+        "bench processes",
+        &[(
+            "ledgerstone bench processes --seconds 1 --rounds 3",
+            "Four processes, four threads of one, and both sharing.",
+        )],
+        "",
+        &["bench tpcb", "processes"],
+    ),
+    help(
         "bench counts",
         &[("ledgerstone bench counts --against docs/costs.md", "What has grown by more than 3 % since the page.")],
         "",

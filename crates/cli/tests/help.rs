@@ -34,6 +34,7 @@ const NOT_RUN: &[&str] = &[
     "ledgerstone bench tpcb --threads 4 --durability pipelined",
     "ledgerstone bench snapshots --records 100000 --seconds 10 --rounds 2",
     "ledgerstone bench crowd --threads 4,50 --seconds 1",
+    "ledgerstone bench processes --seconds 1 --rounds 3",
     "ledgerstone bench counts --against docs/costs.md",
     "ledgerstone bench settings shop/ledgerstone.toml",
     "ledgerstone bench device --tmp .",

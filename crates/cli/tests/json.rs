@@ -228,6 +228,7 @@ const NOT_RUN: &[&str] = &[
     "bench cold",
     "bench snapshots",
     "bench crowd",
+    "bench processes",
     "bench counts",
     "bench device",
     "bench recovery",

@@ -252,6 +252,7 @@ pub fn run(args: &TpcbArgs, progress: &mut dyn FnMut(&str, u64, u64)) -> anyhow:
 fn measure(env: &Environment, args: &TpcbArgs, scale: Scale, limit: Limit) -> anyhow::Result<RunReport> {
     let mut plan = Plan {
         scale,
+        first_thread: 0,
         thread_count: args.threads,
         limit: Limit::Transactions(args.warm_up),
         is_read_only: args.read_only,
@@ -287,6 +288,7 @@ fn measure(env: &Environment, args: &TpcbArgs, scale: Scale, limit: Limit) -> an
 pub fn serve(env: &Environment, scale: Scale, transaction_count: u64) -> anyhow::Result<()> {
     let plan = Plan {
         scale,
+        first_thread: 0,
         thread_count: 1,
         limit: Limit::Transactions(transaction_count),
         is_read_only: false,
@@ -298,16 +300,26 @@ pub fn serve(env: &Environment, scale: Scale, transaction_count: u64) -> anyhow:
     Ok(())
 }
 
-/// Runs for so long, with the environment's own durability: transactions a second.
+/// Runs for so long, with the environment's own durability: transactions a second. `first_thread` is the number of the
+/// first thread among all that write the history.
 pub(crate) fn rate(
     env: &Environment,
     scale: Scale,
+    first_thread: u64,
     thread_count: u64,
     time: Duration,
     seed: u64,
 ) -> anyhow::Result<f64> {
-    let plan =
-        Plan { scale, thread_count, limit: Limit::Time(time), is_read_only: false, window: 1, ack_file: None, seed };
+    let plan = Plan {
+        scale,
+        first_thread,
+        thread_count,
+        limit: Limit::Time(time),
+        is_read_only: false,
+        window: 1,
+        ack_file: None,
+        seed,
+    };
     let outcome = run::run(env, &plan)?;
     Ok(outcome.transaction_count as f64 / outcome.seconds)
 }

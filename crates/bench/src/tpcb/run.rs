@@ -22,6 +22,8 @@ use ledgerstone_region::Random;
 /// What the customers are to do.
 pub(crate) struct Plan<'a> {
     pub(crate) scale: Scale,
+    /// The number of its first thread, among all that write the history.
+    pub(crate) first_thread: u64,
     pub(crate) thread_count: u64,
     pub(crate) limit: Limit,
     pub(crate) is_read_only: bool,
@@ -89,6 +91,8 @@ struct Customer<'a> {
     tables: Tables,
     plan: &'a Plan<'a>,
     thread_no: u64,
+    /// Its number in the history.
+    history_no: u64,
     counter: u64,
     random: Random,
     acks: Acks,
@@ -110,7 +114,8 @@ impl<'a> Customer<'a> {
             tables: Tables::open(env)?,
             plan,
             thread_no,
-            counter: next_counter(env, thread_no)?,
+            history_no: plan.first_thread + thread_no,
+            counter: next_counter(env, plan.first_thread + thread_no)?,
             random: Random::new(plan.seed.wrapping_mul(1 << 20).wrapping_add(thread_no)),
             acks: Acks::open(plan.ack_file, thread_no)?,
             under_way: VecDeque::new(),
@@ -129,7 +134,7 @@ impl<'a> Customer<'a> {
         let mut began = Instant::now();
         while transaction_count < share && !is_over.load(Relaxed) {
             let transfer = Transfer::draw(&self.plan.scale, &mut self.random);
-            let key = history_key(self.thread_no, self.counter);
+            let key = history_key(self.history_no, self.counter);
             let committed = loop {
                 let tried = if self.plan.is_read_only {
                     look(self.env, &self.tables, self.plan.scale.key, &transfer)
