@@ -94,6 +94,7 @@ const SCENARIOS: &[Scenario] = &[
     reads("tables", &["tables", "@", "--count"]),
     reads("export", &["export", "@", "t", "%/out.csv"]),
     reads("stat", &["stat", "@"]),
+    reads("processes", &["processes", "@"]),
     reads("complete", &["complete", "--", "scan", "@", ""]),
     reads("verify", &["verify", "@"]),
     reads("checkpoint", &["checkpoint", "@"]),
