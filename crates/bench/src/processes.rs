@@ -42,8 +42,8 @@ pub struct ProcessesArgs {
 /// One of the processes.
 #[derive(Clone, Debug, clap::Args)]
 pub struct OneArgs {
-    /// The environment.
-    pub dir: PathBuf,
+    /// The environment's directory.
+    pub environment: PathBuf,
     /// Directory for the memory that is shared.
     pub region_dir: PathBuf,
     /// Its number.
@@ -185,7 +185,7 @@ fn rate_of_all(args: &ProcessesArgs, dir: &Path) -> anyhow::Result<f64> {
 /// The environment's.
 pub fn work(args: &OneArgs) -> anyhow::Result<()> {
     let env = Environment::options().sharing(Sharing::Shared).region_dir(&args.region_dir).create(false);
-    let env = env.durability(args.durability.into()).open(&args.dir)?;
+    let env = env.durability(args.durability.into()).open(&args.environment)?;
     let scale = Scale::find(&env)?.context("there is no bank")?;
     println!("open");
     let mut line = String::new();

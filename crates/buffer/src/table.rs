@@ -9,8 +9,8 @@
 //! lives. So an entry that was found stays where it is, and readers do not notice growth.
 //!
 //! The rest is made when a page in it is first asked for. In a region that one process has for itself, it is made of
-//! pieces, so that an environment takes address space by what it holds, which containers and `ulimit -v` count, and not
-//! by what it may ever hold. In a region that others can have, too, all of them must find one entry for a page. There
+//! pieces. So an environment takes address space by what it holds, and not by what it may ever hold: containers and
+//! `ulimit -v` count that. In a region that others can have, too, all of them must find one entry for a page. There
 //! it is reserved in the region, and memory comes as it is needed.
 //!
 //! Pages of one small table, and small tables made one after the other, have ids in a row. Were their entries in a row

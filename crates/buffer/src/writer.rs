@@ -9,7 +9,7 @@
 //! B1. `writer_call` is raised after what the writer shall see has happened, a stop included; the writer reads it
 //!     before it looks. So no call is lost.
 //! B2. All processes that have the region have one writer, which the word `writer` names. It is put there by the
-//!     exchange that finds nobody, or somebody dead. A writer that does not find its name there ends: it does no harm
+//!     exchange that finds nobody, or somebody dead. A writer that does not find its name there ends. It does no harm
 //!     beside another, since a page's write and a lane are one thread's anyway (W3, W4 in `write_back.rs`).
 //! B3. A writer takes its name away as it ends, and who repairs does that for one that has died. So the word says
 //!     whether somebody is to start one ([`Cache::has_writer`]).

@@ -57,7 +57,7 @@ shared! {
         pub own_end: AtomicU64,
         /// Transactions since the last that had to wait for a lock, or since a block was left (T6).
         pub unhindered: AtomicU64,
-        /// A number that stands for the global id under which it is being prepared or was, of whatever process; 0: none.
+        /// A number that stands for the global id under which it is being prepared, or was. 0: none.
         pub global_id: AtomicU64,
         /// Log tail before its first record; 0 while it has none (T1). In a line of its own: who opens a snapshot looks
         /// at those of all slots, and finds them unchanged where others only read.
@@ -298,8 +298,8 @@ impl TxnTable {
         self.used().map(|s| Xid(s.xid.load(Acquire))).filter(|&xid| xid != Xid::NONE)
     }
 
-    /// Notes a number, not 0, that stands for the global id of the transaction in this slot, unless another transaction of
-    /// any process has it. Of two that ask at the same moment, both may be refused.
+    /// Notes a number, not 0, that stands for the global id of the transaction in this slot, unless another transaction
+    /// of any process has it. Of two that ask at the same moment, both may be refused.
     #[must_use]
     pub fn claim_global_id(&self, no: u32, number: u64) -> bool {
         let slot = self.slot(no);

@@ -21,9 +21,9 @@
 //!     otherwise looks like a flush that a crash cut short. It is refused before anything is written: the log would
 //!     grow again, and the feed would go on somewhere in what is not its own.
 //! N6. The file never grows beyond what an open reads: the name that would make it so is refused.
-//! N7. Processes that share the environment count, where all see it, how often the file was written. Whoever is about to
-//!     write it, to give up log, or to go on from a position reads it again first if another one has written it. If one
-//!     dies, all read it again: it may have written and not counted.
+//! N7. Processes that share the environment count, where all see it, how often the file was written. Whoever is about
+//!     to write it, to give up log, or to go on from a position reads it again first if another one has written it. If
+//!     one dies, all read it again: it may have written and not counted.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

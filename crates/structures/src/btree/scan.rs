@@ -22,10 +22,10 @@
 //!     Otherwise a write of one of them was lost, and the scan could go in circles for ever.
 //! C10. Where the end of the tree at which a scan begins is known to be dead, it begins behind the ghosts (`edges.rs`),
 //!     with one lock in place of theirs. A scan that has passed ghosts at the tree's end sees to it that this is known.
-//! C11. A scan may find one frame only whose page can go, since all others are to be written first, and nobody writes
-//!      pages ahead of need: the page writer is behind, has died, or was stopped. There, the next leaf pushes out the
-//!      one before, and the place is lost each time. So a scan that loses its place again and again writes some pages
-//!      itself. If the environment has failed, nothing is written any more, and the scan ends.
+//! C11. A scan may find one frame only whose page can go, since all others are to be written first. So it is where
+//!      nobody writes pages ahead of need: the page writer is behind, has died, or was stopped. There, the next leaf
+//!      pushes out the one before, and the place is lost each time. So a scan that loses its place again and again
+//!      writes some pages itself. If the environment has failed, nothing is written any more, and the scan ends.
 //! C9. A scan for a change reads what is there now. A ghost in it may be a record that the transaction's snapshot still
 //!     shows: then another was the first to commit a change of it.
 

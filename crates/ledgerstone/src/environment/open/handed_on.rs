@@ -1,4 +1,5 @@
-//! What the first of those that share an environment hands on as text: its settings, and what its program has registered.
+//! What the first of those that share an environment hands on as text: its settings, and what its program has
+//! registered.
 
 use ledgerstone_region::Region;
 use ledgerstone_region::atomic::{AtomicU64, Ordering::Relaxed};
@@ -24,8 +25,8 @@ pub(super) fn handed_on(region: &Region) -> Result<String, Error> {
     text(region, SETTINGS, SETTINGS_WORDS)
 }
 
-/// Refuses a program that has not registered what the first has, or has registered more: it could not undo what others
-/// have done, or they could not undo what it does.
+/// Refuses a program that has not registered what the first has, since it could not undo what others have done. Refuses
+/// one that has registered more, too: others could not undo what it does.
 pub(super) fn check_program(region: &Region, options: &Options) -> Result<(), Error> {
     let (there, here) = (text(region, PROGRAM, PROGRAM_WORDS)?, registered(options));
     let there: Vec<&str> = there.split_terminator('\0').collect();

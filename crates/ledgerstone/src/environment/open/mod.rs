@@ -118,8 +118,8 @@ fn open_or_create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, hom
     }
 }
 
-/// Opens an environment with those that share it, or as the first of them (A1 in `inner/among.rs`). If nobody does, and this
-/// process `may_be_first` no more, it opens it alone.
+/// Opens an environment with those that share it, or as the first of them (A1 in `inner/among.rs`). If nobody does, and
+/// this process `may_be_first` no more, it opens it alone.
 fn open_shared(options: &Options, disk: &Arc<dyn Disk>, may_be_first: bool) -> Result<Inner, Error> {
     let cannot = |what: &str| Err(Error::CannotShare { what: what.into() });
     if options.directory.is_none() {
