@@ -3,9 +3,9 @@
 //! E1. A view that goes, or is closed, ends nothing for others: the engine goes on, and no checkpoint is taken.
 //! E2. It has no background threads. Its bell wakes the housekeeper of the process that has opened the environment, and
 //!     so do its log and its cache with their threads.
-//! E3. What it knows of the catalog is its own: it does not see that others drop or change a table which it has used.
-//!     Nor does it count their drops that are under way (I3 in `transaction/isolation.rs`). So a table is used by one
-//!     process, or nobody drops and changes it.
+//! E3. It learns from others what they do to tables (`catalog/news.rs`). How far the ends of a tree are dead it remembers
+//!     for itself (E6 in `btree/edges.rs` of `structures`), since its slots are no members'. So a queue is used by one
+//!     process.
 //! E4. It has no keepers of the log, and reads the positions of named feeds once. Others see its log
 //!     pins (`log/handle_table.rs`).
 //! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. So a global
