@@ -6,10 +6,9 @@
 //! E3. It learns from others what they do to tables (`catalog/news.rs`). How far the ends of a tree are dead it remembers
 //!     for itself (E6 in `btree/edges.rs` of `structures`), since its slots are no members'. So a queue is used by one
 //!     process.
-//! E4. It has no keepers of the log, and reads the positions of named feeds once. Others see its log
-//!     pins (`log/handle_table.rs`).
-//! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. So a global
-//!     id is refused only within a process.
+//! E4. It has no keepers of the log. Others see its log pins (`log/handle_table.rs`).
+//! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. A global id
+//!     is refused whichever process has it.
 //! E6. What is known of the control file is in the region (`log/control_words.rs`).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire};
