@@ -356,9 +356,7 @@ fn who_leads_does_its_work_when_the_archive_is_out_of_reach_and_copies_when_it_i
     let dir = dir_in_memory();
     let dir = dir.path();
     let (archive, away) = (dir.join("archive"), dir.join("away"));
-    let open = || {
-        options(dir).log_segment_bytes(64 << 10).archive_dir(&archive).open(dir.join("environment")).unwrap()
-    };
+    let open = || options(dir).log_segment_bytes(64 << 10).archive_dir(&archive).open(dir.join("environment")).unwrap();
     let (first, second) = (open(), open());
     let fill = |env: &Environment, of: u8| {
         env.transact(|txn| {
