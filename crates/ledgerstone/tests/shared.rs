@@ -678,9 +678,13 @@ fn a_transaction_finds_its_own_tables_whatever_another_process_has_dropped() {
     let dir = dir_in_memory();
     let (first, second) = (open(dir.path()), open(dir.path()));
     for isolation in Isolation::ALL {
+        // Others are made before, behind a name that stays: nobody is kept waiting for a gap.
+        let others = ["zy", "zz0", "zz1", "zz2", "zz3"];
+        others.iter().for_each(|name| second.transact(|txn| txn.bytes_or_create(name).map(drop)).unwrap());
+        let left = std::cell::Cell::new(0);
         let drop_another = || {
-            second.transact(|txn| txn.bytes_or_create("another").map(drop)).unwrap();
-            second.transact(|txn| txn.drop_table("another")).unwrap();
+            second.transact(|txn| txn.drop_table(&format!("zz{}", left.get()))).unwrap();
+            left.set(left.get() + 1);
         };
         first.transact(|txn| txn.bytes_or_create("changed")?.put(b"key", b"old")).unwrap();
         let ended = AtomicBool::new(false);

@@ -71,7 +71,8 @@ impl Inner {
         }
         self.nudge_reclaim(); // What a death has left over.
         self.lead_keepers(shares)?;
-        Ok(flushes?)
+        flushes?;
+        Ok(())
     }
 
     /// Makes the keepers of this process, and lets log be given up.

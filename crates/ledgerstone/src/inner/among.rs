@@ -5,7 +5,7 @@
 //!  ledgerstone-ID.region       what the processes share: cache, log buffer, locks, transactions
 //!  ledgerstone-ID.members      locked by each of them, a byte each (`members` in the crate `ledgerstone-region`)
 //! ```
-//! A1. The first process makes the region, names it in `lock`, recovers, and gives `lock` back (H1 to H3 in
+//! A1. The first process names the region in `lock`, makes it, recovers, and gives `lock` back (H1 to H3 in
 //!     `directory/sharing.rs` of `core`). Who comes meanwhile waits for it, and joins then.
 //! A2. Each region has an id of its own, which its files' names have, too. So none is taken for another. It knows the
 //!     directory that it is for: a copy of that directory, whose `lock` names the region as well, is another environment.
@@ -96,21 +96,21 @@ impl Place {
 
     /// Makes the region, and this process its first member (A1).
     pub(crate) fn create(&self, disk: &Arc<dyn Disk>, environment: EnvironmentId, bytes: u64) -> Result<Among, Error> {
-        let made = self.try_create(disk, environment, bytes);
+        // Before anything is written to the environment; and first, so that a crash leaves no region that nobody knows.
+        say_region(disk, Some(&self.region.to_string_lossy()))?;
+        let made = self.try_create(environment, bytes);
         if made.is_err() {
             self.remove();
+            let _ = say_region(disk, None); // It names one that is not there.
         }
         made
     }
 
-    fn try_create(&self, disk: &Arc<dyn Disk>, environment: EnvironmentId, bytes: u64) -> Result<Among, Error> {
+    fn try_create(&self, environment: EnvironmentId, bytes: u64) -> Result<Among, Error> {
         let region = Region::create_at(&self.region, bytes).map_err(|error| self.refused(error))?;
         let identity = region.place::<AtomicU64>(IDENTITY, IDENTITY_WORDS as u64, 64)?;
         identity.iter().zip(self.identity(&environment)).for_each(|(word, part)| word.store(part, Relaxed)); // A1
-        let among = self.member_of(region)?;
-        // Before anything is written to the environment.
-        say_region(disk, Some(&self.region.to_string_lossy()))?;
-        Ok(among)
+        self.member_of(region)
     }
 
     fn member_of(&self, region: Region) -> Result<Among, Error> {
