@@ -527,6 +527,20 @@ fn without_memory_the_opening_is_refused_and_nothing_is_left() {
     open(dir).close().unwrap();
 }
 
+/// Those that come later may work in another directory.
+#[test]
+fn a_relative_directory_of_the_memory_is_told_as_an_absolute_one() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let relative = format!("{}{}", "../".repeat(30), dir.join("regions").strip_prefix("/").unwrap().display());
+    let env = options(dir).region_dir(relative).open(dir.join("environment")).unwrap();
+    let told = std::fs::read_to_string(dir.join("environment/lock")).unwrap();
+    assert!(told.starts_with("shared in /"), "{told}");
+    open(dir).close().unwrap();
+    env.close().unwrap();
+    assert_eq!(regions(dir), 0);
+}
+
 /// As in a container with a memory of its own.
 #[test]
 fn who_does_not_see_the_memory_of_others_does_not_open_the_environment() {

@@ -78,7 +78,9 @@ impl Place {
     /// For a new region (A2), of the environment in `directory`.
     pub(crate) fn new(region_dir: &str, directory: &Path) -> Result<Place, Error> {
         let (id, directory) = (new_id(), directory_id(directory)?);
-        Ok(Place { region: Path::new(region_dir).join(format!("ledgerstone-{}{REGION}", Hex(&id))), id, directory })
+        let refused = |error| Error::CannotShare { what: format!("region_dir is {region_dir:?}: {error}") };
+        let region_dir = std::path::absolute(region_dir).map_err(refused)?; // The others may work somewhere else.
+        Ok(Place { region: region_dir.join(format!("ledgerstone-{}{REGION}", Hex(&id))), id, directory })
     }
 
     /// What `lock` names.
