@@ -8,8 +8,8 @@
 //! A1. The first process names the region in `lock`, makes it, recovers, and gives `lock` back (H1 to H3 in
 //!     `directory/sharing.rs` of `core`). Who comes meanwhile waits for it, and joins then.
 //! A2. Each region has an id of its own, which its files' names have, too. So none is taken for another. It knows the
-//!     directory that it is for: a copy of that directory, whose `lock` names the region as well, is another environment.
-//!     Who opens the copy leaves the region alone.
+//!     directory that it is for. A copy of that directory has a `lock` that names the region, too, and is another
+//!     environment: who opens the copy leaves the region alone.
 //! A3. Of the members of a region, those count that are alive and have the environment open. If there are none, nobody
 //!     shares it any more: whoever has `lock` removes the region's files, makes a new region, and recovers.
 //! A4. Who sees that others share the environment, and cannot open their region, does not open the environment at all.
@@ -160,7 +160,7 @@ impl Place {
     }
 }
 
-/// The same as [`is_shared`] for sure: another one that only looks may take longer for that than a moment. A true answer
+/// The same as [`is_shared`] for sure: another one that only looks may take longer for that than a moment. To say yes
 /// takes [`LOOKS_NS`].
 fn is_surely_shared(disk: &Arc<dyn Disk>) -> Result<bool, Error> {
     let began_ns = sync::now_ns();
