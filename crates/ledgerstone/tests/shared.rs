@@ -273,6 +273,31 @@ fn a_global_id_is_given_once_whichever_process_prepares() {
     assert_eq!(keys, 1);
 }
 
+/// A process dies that has prepared. Another one is being refused the same global id, and rolls back for long.
+#[test]
+fn a_global_id_comes_to_the_one_that_mends_while_a_thread_of_its_is_refused_it() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let env = open(dir);
+    env.transact(|txn| txn.bytes_or_create("a").map(drop)).unwrap();
+    let mut other = Other::start("prepares", dir);
+    other.hear("has prepared");
+    let txn = env.begin().unwrap();
+    let table = txn.bytes("a").unwrap();
+    // Few locks, and much to undo.
+    (0..20_000_u64).for_each(|no| table.put(&(no % 500).to_be_bytes(), &no.to_be_bytes()).unwrap());
+    drop(table);
+    other.kill();
+    assert!(matches!(txn.prepare(b"id"), Err(Error::AlreadyPrepared { .. })));
+    within_patience(|| env.is_failed() || env.in_doubt().len() == 1);
+    sync::sleep_ns(50_000_000);
+    assert!(!env.is_failed());
+    env.commit_in_doubt(b"id").unwrap();
+    let got = env.transact(|txn| txn.bytes("a")?.get(b"prepared")).unwrap();
+    assert_eq!(got.as_deref(), Some(&b"value"[..]));
+    env.close().unwrap();
+}
+
 #[test]
 fn a_named_feed_is_one_in_all_processes() {
     let dir = dir_in_memory();
@@ -327,6 +352,155 @@ fn the_archive_goes_on_when_another_process_leads() {
     archived.verify().unwrap();
 }
 
+/// Who takes the lead cannot reach the archive at that moment.
+#[test]
+fn who_leads_does_its_work_when_the_archive_is_out_of_reach_and_copies_when_it_is_back() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let (archive, away) = (dir.join("archive"), dir.join("away"));
+    let open = || options(dir).log_segment_bytes(64 << 10).archive_dir(&archive).open(dir.join("environment")).unwrap();
+    let (first, second) = (open(), open());
+    let fill = |env: &Environment, of: u8| {
+        env.transact(|txn| {
+            (0..200_u64).try_for_each(|no| txn.bytes_or_create("a")?.put(&no.to_be_bytes(), &[of; 500]))
+        })
+        .unwrap();
+    };
+    fill(&first, 1);
+    first.archive_now().unwrap();
+    std::fs::rename(&archive, &away).unwrap();
+    std::fs::write(&archive, b"not a directory").unwrap();
+    first.close().unwrap();
+    within_patience(|| second.processes().iter().all(|process| process.leads));
+    let before = second.stat().unwrap().checkpoint_count;
+    (0..10).for_each(|round| fill(&second, round));
+    within_patience(|| second.stat().unwrap().checkpoint_count > before); // The housekeeper is there.
+    std::fs::remove_file(&archive).unwrap();
+    std::fs::rename(&away, &archive).unwrap();
+    within_patience(|| second.archive_now().is_ok());
+    fill(&second, 11);
+    second.close().unwrap();
+    ledgerstone::ArchiveDirectory::open(&archive).unwrap().verify().unwrap();
+}
+
+/// All have `sharing` locked. Without it, whoever wants the environment alone would get it.
+#[test]
+fn the_file_that_all_have_locked_is_made_again_when_somebody_removes_it() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let place = dir.join("environment");
+    let (first, second) = (open(dir), open(dir));
+    for _ in 0..2 {
+        std::fs::remove_file(place.join("sharing")).unwrap();
+        first.checkpoint().unwrap();
+        second.checkpoint().unwrap();
+        assert!(Environment::is_shared(&place).unwrap());
+        assert!(matches!(Environment::options().open(&place), Err(Error::AlreadyOpen { .. })));
+        open(dir).close().unwrap();
+    }
+    std::fs::remove_file(place.join("sharing")).unwrap();
+    first.close().unwrap();
+    second.close().unwrap();
+    assert_eq!(regions(dir), 0);
+    let alone = Environment::options().cache_bytes(1 << 20).open(&place).unwrap();
+    assert!(alone.recovery_report().was_clean);
+}
+
+/// A copy of the directory says in `lock` that it is shared, too: a snapshot of the file system, for example.
+#[test]
+fn a_copy_of_a_shared_environment_is_another_one() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let (place, copy) = (dir.join("environment"), dir.join("copy"));
+    let put = |env: &Environment, value: &str| {
+        env.transact(|txn| txn.bytes_or_create("a")?.put(b"key", value.as_bytes())).unwrap();
+    };
+    let get = |env: &Environment| env.transact(|txn| txn.bytes("a")?.get(b"key")).unwrap();
+    let first = open(dir);
+    put(&first, "before");
+    let copied = std::process::Command::new("cp").arg("-r").args([&place, &copy]).status().unwrap();
+    assert!(copied.success());
+    put(&first, "in the original");
+    let other = options(dir).open(&copy).unwrap();
+    assert_eq!(get(&other).as_deref(), Some(&b"before"[..]));
+    put(&other, "in the copy");
+    assert_eq!(get(&first).as_deref(), Some(&b"in the original"[..]));
+    assert_eq!((first.processes().len(), other.processes().len()), (1, 1));
+    open(dir).close().unwrap(); // Its memory is still there to be joined.
+    options(dir).open(&copy).unwrap().close().unwrap();
+    assert_eq!(regions(dir), 4);
+    other.close().unwrap();
+    first.close().unwrap();
+    assert_eq!(regions(dir), 0);
+    for (place, value) in [(&place, "in the original"), (&copy, "in the copy")] {
+        let env = options(dir).open(place).unwrap();
+        assert!(env.recovery_report().was_clean);
+        assert_eq!(get(&env).as_deref(), Some(value.as_bytes()));
+    }
+}
+
+/// Somebody who has it alone since, because the file was missing, is not written over.
+#[test]
+fn it_fails_when_another_has_come_in_because_the_file_that_all_have_locked_was_removed() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let place = dir.join("environment");
+    let (first, second) = (open(dir), open(dir));
+    std::fs::remove_file(place.join("sharing")).unwrap();
+    let alone = ledgerstone_disk::FileDisk::new(&place);
+    let alone = ledgerstone_disk::Disk::lock(&alone, "lock").unwrap();
+    let refused = first.checkpoint().unwrap_err();
+    assert!(matches!(&refused, Error::AlreadyOpen { .. } | Error::Failed { .. }), "{refused}");
+    within_patience(|| second.transact(|txn| txn.bytes_or_create("a").map(drop)).is_err());
+    drop(alone);
+    drop((first, second));
+    open(dir).close().unwrap();
+}
+
+/// One that cannot say that it leaves does not stay in the way of the others.
+#[test]
+fn one_that_leaves_without_its_turn_is_gone() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let (lock, away) = (dir.join("environment/lock"), dir.join("away"));
+    let (first, second) = (open(dir), open(dir));
+    first.transact(|txn| txn.bytes_or_create("a")?.put(b"key", b"value")).unwrap();
+    let table = first.table("a").unwrap();
+    std::fs::rename(&lock, &away).unwrap();
+    assert!(matches!(first.close(), Err(Error::LockFileMissing { .. })));
+    std::fs::rename(&away, &lock).unwrap();
+    drop(table);
+    second.transact(|txn| txn.bytes("a")?.put(b"key", b"later")).unwrap();
+    second.close().unwrap();
+    assert_eq!(regions(dir), 0, "the last one has removed them");
+    let again = open(dir);
+    assert!(again.recovery_report().was_clean);
+    assert_eq!(again.transact(|txn| txn.bytes("a")?.get(b"key")).unwrap().as_deref(), Some(&b"later"[..]));
+}
+
+/// Who looks whether the environment is shared has `sharing` for a moment, which may be a long one on a busy machine.
+#[test]
+fn one_that_only_looks_keeps_nobody_out_after_a_crash_of_all() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let place = dir.join("environment");
+    open(dir).close().unwrap();
+    for name in ["/nowhere/ledgerstone-0123456789abcdef0123456789abcdef.region", "/nowhere/of another kind"] {
+        let mut text = format!("shared in {name}\n").into_bytes();
+        text.resize(4096, b'\n');
+        std::fs::write(place.join("lock"), text).unwrap();
+        let disk = ledgerstone_disk::FileDisk::new(&place);
+        let looks = ledgerstone_disk::Disk::lock(&disk, "sharing").unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                sync::sleep_ns(200_000_000);
+                drop(looks);
+            });
+            open_result(dir).unwrap().close().unwrap();
+        });
+    }
+}
+
 #[test]
 fn programs_that_have_registered_something_else_are_refused() {
     let dir = dir_in_memory();
@@ -353,6 +527,20 @@ fn without_memory_the_opening_is_refused_and_nothing_is_left() {
     let nowhere = options(dir).region_dir(dir.join("nowhere")).open(dir.join("environment"));
     assert!(matches!(nowhere, Err(Error::CannotShare { .. })), "{nowhere:?}");
     open(dir).close().unwrap();
+}
+
+/// Those that come later may work in another directory.
+#[test]
+fn a_relative_directory_of_the_memory_is_told_as_an_absolute_one() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let relative = format!("{}{}", "../".repeat(30), dir.join("regions").strip_prefix("/").unwrap().display());
+    let env = options(dir).region_dir(relative).open(dir.join("environment")).unwrap();
+    let told = std::fs::read_to_string(dir.join("environment/lock")).unwrap();
+    assert!(told.starts_with("shared in /"), "{told}");
+    open(dir).close().unwrap();
+    env.close().unwrap();
+    assert_eq!(regions(dir), 0);
 }
 
 /// As in a container with a memory of its own.
@@ -401,6 +589,13 @@ fn the_other_process() {
             while !ends.load(SeqCst) {
                 match role.as_str() {
                     "idles" => sync::sleep_ns(1_000_000),
+                    "prepares" if count == 0 => {
+                        let txn = env.begin().unwrap();
+                        txn.bytes("a").unwrap().put(b"prepared", b"value").unwrap();
+                        txn.prepare(b"id").unwrap();
+                        println!("has prepared");
+                    }
+                    "prepares" => sync::sleep_ns(1_000_000),
                     "moves" => transfer(&env, &mut random).unwrap(),
                     _ => {
                         let name = format!("table {}", random.below(4));
@@ -491,4 +686,54 @@ fn processes_are_killed_while_they_share_it_and_the_others_go_on() {
     assert_eq!(regions(dir), 0);
     let again = open(dir);
     assert!(again.recovery_report().was_clean);
+}
+
+/// A transaction opens again what it has made, after another process has dropped something else.
+#[test]
+fn a_transaction_finds_its_own_tables_whatever_another_process_has_dropped() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    for isolation in Isolation::ALL {
+        // Others are made before, behind a name that stays: nobody is kept waiting for a gap.
+        let others = ["zy", "zz0", "zz1", "zz2", "zz3"];
+        others.iter().for_each(|name| second.transact(|txn| txn.bytes_or_create(name).map(drop)).unwrap());
+        let left = std::cell::Cell::new(0);
+        let drop_another = || {
+            second.transact(|txn| txn.drop_table(&format!("zz{}", left.get()))).unwrap();
+            left.set(left.get() + 1);
+        };
+        first.transact(|txn| txn.bytes_or_create("changed")?.put(b"key", b"old")).unwrap();
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let began_ns = sync::now_ns();
+                while !ended.load(SeqCst) {
+                    if sync::now_ns() - began_ns > 60_000_000_000 {
+                        eprintln!("{isolation}: it looks for ever");
+                        std::process::exit(1); // It would not end otherwise.
+                    }
+                    sync::sleep_ns(1_000_000);
+                }
+            });
+            let with = TransactionOptions { isolation: Some(isolation), ..TransactionOptions::default() };
+            let txn = first.begin_with(with).unwrap();
+            let made = txn.bytes_or_create("made").unwrap();
+            made.put(b"key", b"value").unwrap();
+            txn.rename_table("changed", "renamed").unwrap();
+            drop_another();
+            assert_eq!(txn.bytes("made").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+            assert_eq!(txn.bytes("renamed").unwrap().get(b"key").unwrap().as_deref(), Some(&b"old"[..]));
+            assert!(matches!(txn.bytes("changed"), Err(Error::NoSuchTable(_))));
+            drop_another();
+            made.put(b"key", b"later").unwrap();
+            drop_another();
+            assert_eq!(txn.bytes_or_create("made").unwrap().get(b"key").unwrap().as_deref(), Some(&b"later"[..]));
+            txn.drop_table("renamed").unwrap();
+            drop_another();
+            assert!(matches!(txn.bytes("renamed"), Err(Error::NoSuchTable(_))));
+            txn.drop_table("made").unwrap();
+            txn.commit().unwrap();
+            ended.store(true, SeqCst);
+        });
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use ledgerstone_core::base::Latched;
-use ledgerstone_core::directory::{LOCK, RESTORE};
+use ledgerstone_core::directory::{LOCK, RESTORE, await_turn, lock_to_share};
 use ledgerstone_disk::DiskLock;
 use ledgerstone_page::Lsn;
 
@@ -126,7 +126,7 @@ impl Inner {
     fn keep(&self, held: &mut Box<dyn DiskLock>) -> Result<(), Error> {
         let mut kept = Ok(());
         if held.is_in_place().is_ok_and(|is_in_place| !is_in_place) {
-            match self.disk.lock(LOCK) {
+            match self.lock_again() {
                 Ok(again) => {
                     *held = again;
                     if !matches!(self.control.is_as_we_left_it(), Ok(true)) {
@@ -137,11 +137,21 @@ impl Inner {
                 }
                 Err(error) => {
                     self.engine.fail("its lock file was replaced, and another process has the environment open");
-                    kept = Err(error.into());
+                    kept = Err(error);
                 }
             }
         }
         kept
+    }
+
+    /// Of those that share the environment, each has `sharing` locked, not `lock`. Nobody comes in between.
+    fn lock_again(&self) -> Result<Box<dyn DiskLock>, Error> {
+        if self.sharing.is_none() {
+            return Ok(self.disk.lock(LOCK)?);
+        }
+        // The last one, which closes, has its turn already.
+        let _turn = if self.is_closed() { None } else { Some(await_turn(&self.disk)?) };
+        lock_to_share(&self.disk)
     }
 
     /// The log has a checkpoint of this life now: a control file that is made anew from it is of this life, too. What

@@ -156,8 +156,12 @@ impl Handles {
         let threads = std::mem::take(&mut *self.threads.lock());
         let has_panicked = threads.into_iter().filter_map(|thread| thread.join().err()).count() > 0;
         env.stop_leading(shares);
-        // Nobody comes or goes meanwhile. Without a turn this one goes as if it died.
-        let turn = shares.disk().map(await_turn).transpose()?;
+        // Nobody comes or goes meanwhile. Without a turn this one goes all the same, not as the last. If it is that,
+        // the next one to open the environment recovers.
+        let (turn, refused) = match shares.disk().map(await_turn).transpose() {
+            Ok(turn) => (turn, Ok(())),
+            Err(error) => (None, Err(error)),
+        };
         let mended = if env.engine.is_failed() { Ok(()) } else { env.mend() };
         let is_last = turn.is_some() && !shares.among.has_others();
         let mut result = if has_panicked { Err(Error::Panicked("looks for the dead")) } else { Ok(()) };
@@ -185,7 +189,7 @@ impl Handles {
             result = result.and(shares.among.give_up(disk));
         }
         drop(turn);
-        given_back.and(result)
+        refused.and(given_back).and(result)
     }
 
     fn close(&self) -> Result<(), Error> {

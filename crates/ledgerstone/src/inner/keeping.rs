@@ -28,10 +28,18 @@ impl Inner {
         let known = Beginning { lsn: state.scan_lsn, incarnation: state.scan_incarnation };
         let mut all = Vec::new();
         for make in self.workers.makers.iter().map(Maker::make) {
-            let keeper = make(kept_log(&self.engine.log, owner, known))?;
-            self.keepers.add(&self.engine.log, Arc::clone(&keeper));
-            all.push(keeper);
+            match make(kept_log(&self.engine.log, owner, known)) {
+                Ok(keeper) => {
+                    let id = self.keepers.add(&self.engine.log, Arc::clone(&keeper));
+                    all.push((id, keeper));
+                }
+                Err(error) => {
+                    all.iter().for_each(|(id, _)| self.keepers.remove(*id)); // They are made again.
+                    return Err(error);
+                }
+            }
         }
+        let all = all.into_iter().map(|(_, keeper)| keeper).collect();
         let _ = self.workers.all.set(all); // One thread makes them.
         Ok(())
     }

@@ -264,8 +264,18 @@ impl Transaction {
                     Share::new(self.create(name, types)?)
                 }
             };
-            self.shared.run(|txn| Ok(txn.lock_table(info.entry.table, Mode::IS)?))?;
-            if !info.may_be_dropped() {
+            let is_there = self.shared.run(|txn| {
+                txn.lock_table(info.entry.table, Mode::IS)?;
+                if !info.may_be_dropped() {
+                    return Ok(true);
+                }
+                // It is asked here: what this transaction has made or changed itself it finds again as it is.
+                Ok(!info.is_dropped(|| {
+                    let view = txn.open_view(Horizon::None)?;
+                    env.named_at(txn, &info.name, view.at())
+                })?)
+            })?;
+            if is_there {
                 return Ok(BytesTable::new(&self.shared, info));
             }
             // G2: dropped while the lock was waited for; perhaps there is another of that name by now.

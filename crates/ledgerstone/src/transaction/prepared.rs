@@ -60,12 +60,11 @@ impl Transaction {
             return Err(Error::BadGlobalId { len: global_id.len(), max: GLOBAL_ID_BYTES_MAX });
         }
         let mut txn = self.end()?;
-        env.in_doubt.reserve(global_id)?;
+        // Among all processes first. If another has it and dies, its transaction may come to wait here at any moment.
         if !env.engine.table.claim_global_id(txn.owner().0, number_of(global_id)) {
-            drop(txn);
-            env.in_doubt.give_up(global_id);
-            return Err(Error::AlreadyPrepared { id: printable(global_id) }); // By another process.
+            return Err(Error::AlreadyPrepared { id: printable(global_id) });
         }
+        env.in_doubt.reserve(global_id)?;
         let prepared = txn.prepare(global_id);
         if txn.is_prepared() {
             let (xid, lsn) = (txn.xid(), txn.last_lsn());

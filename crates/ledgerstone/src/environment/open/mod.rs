@@ -122,9 +122,9 @@ fn open_or_create(options: &Options, disk: Arc<dyn Disk>, fence: Arc<Fence>, hom
 /// this process `may_be_first` no more, it opens it alone.
 fn open_shared(options: &Options, disk: &Arc<dyn Disk>, may_be_first: bool) -> Result<Inner, Error> {
     let cannot = |what: &str| Err(Error::CannotShare { what: what.into() });
-    if options.directory.is_none() {
+    let Some(directory) = options.directory.as_deref() else {
         return cannot("it is not in a directory of a file system");
-    }
+    };
     if options.read_only {
         return cannot("who shares it writes its memory; open it without read_only");
     }
@@ -141,7 +141,7 @@ fn open_shared(options: &Options, disk: &Arc<dyn Disk>, may_be_first: bool) -> R
     } else {
         None
     };
-    let among = environment.map(|environment| join_those_there(disk, environment)).transpose()?.flatten();
+    let among = environment.map(|id| join_those_there(disk, directory, id)).transpose()?.flatten();
     if among.is_none() && !may_be_first {
         drop(turn);
         return open_alone(options, Arc::clone(disk));
@@ -150,7 +150,7 @@ fn open_shared(options: &Options, disk: &Arc<dyn Disk>, may_be_first: bool) -> R
     let opened = match among {
         Some(among) => join(options, fenced, Arc::clone(&fence), among),
         None => {
-            let place = Place::new(&options.effective(None)?.region_dir);
+            let place = Place::new(&options.effective(None)?.region_dir, directory)?;
             let opened = open_or_create(options, fenced, Arc::clone(&fence), Home::First(place.clone()));
             if opened.is_err() {
                 place.remove();
