@@ -60,16 +60,30 @@ impl Client {
         Ok(())
     }
 
-    /// Nobody can put a record into the range until the end of the transaction: each of its keys is written.
+    /// Reads a range and deletes it. At these two levels that are the same records, or the transaction is refused. At
+    /// others it could not be said which ones were deleted, so nothing is done.
     pub(super) fn delete_range(
         &mut self,
         records: &BytesTable,
         from: Item,
+        isolation: Isolation,
         acts: &mut Vec<(Item, Act)>,
     ) -> Result<(), Error> {
+        if !matches!(isolation, Isolation::Serializable | Isolation::Snapshot) {
+            return Ok(());
+        }
         let to = from.key + 1 + self.random.below(u64::from(self.size.key_count) / 2 + 2) as u32;
-        records.delete_range(&key_bytes(from.key)[..]..&key_bytes(to)[..])?;
-        acts.extend((from.key..to).map(|key| (Item { key, ..from }, Act::Write(None))));
+        let (low, high) = (key_bytes(from.key), key_bytes(to));
+        let rows = records.range(&low[..]..&high[..])?.collect::<Result<Vec<_>, Error>>()?;
+        let count = records.delete_range(&low[..]..&high[..])?;
+        for key in from.key..to {
+            let value = rows.iter().find(|(other, _)| number_of(other) == key).map(|(_, value)| value.clone());
+            acts.push((Item { key, ..from }, Act::Read(seen(value))));
+        }
+        acts.extend(rows.iter().map(|(key, _)| (Item { key: number_of(key), ..from }, Act::Write(None))));
+        if count != rows.len() as u64 {
+            acts.push((from, Act::Read(WRONG)));
+        }
         Ok(())
     }
 
@@ -78,8 +92,11 @@ impl Client {
         &mut self,
         records: &BytesTable,
         table: u32,
+        isolation: Isolation,
         acts: &mut Vec<(Item, Act)>,
     ) -> Result<(), Error> {
+        // Who reads what is not committed may find a record at a place that it leaves.
+        let must_agree = isolation != Isolation::ReadUncommitted;
         let index = match records.index(INDEX) {
             Err(Error::NoSuchIndex { .. }) => return Ok(()),
             index => index?,
@@ -88,14 +105,20 @@ impl Client {
             let byte = self.random.below(256) as u8;
             for record in index.lookup([byte])?.records() {
                 let (index_key, key, value) = record?;
-                let value = if index_key == [byte] && value.first() == Some(&byte) { seen(Some(value)) } else { WRONG };
+                let is_right = index_key == [byte] && value.first() == Some(&byte) || !must_agree;
+                let value = if is_right { seen(Some(value)) } else { WRONG };
                 acts.push((Item { table, key: number_of(&key) }, Act::Read(value)));
             }
             return Ok(());
         }
         let rows = index.range(..)?.records().collect::<Result<Vec<_>, Error>>()?;
+        let mut rows = rows;
+        if !must_agree {
+            rows.sort_by(|a, b| a.1.cmp(&b.1));
+            rows.dedup_by(|a, b| a.1 == b.1);
+        }
         let rows = rows.into_iter().map(|(index_key, key, value)| {
-            let is_right = value.first() == index_key.first();
+            let is_right = value.first() == index_key.first() || !must_agree;
             (number_of(&key), if is_right { seen(Some(value)) } else { WRONG })
         });
         self.all_of(table, rows.collect(), acts);

@@ -243,19 +243,26 @@ impl Client {
         let mut done = Vec::new();
         for number in 0..self.size.transaction_count {
             if self.size.is_restless && self.random.percent(2) {
-                let env = self.process.env().1;
-                self.keep_house(&env).or_else(pass).map_err(|error| format!("house: {error} ({error:?})"))?;
+                let (opened, env) = self.process.env();
+                match self.keep_house(&env).or_else(pass) {
+                    // Another client of this process has closed what this one still had.
+                    Err(Error::Failed { .. }) if self.process.env().0 != opened => {}
+                    kept => kept.map_err(|error| format!("house: {error} ({error:?})"))?,
+                }
             }
             let isolation = self.size.isolation.unwrap_or_else(|| self.random.pick(&Isolation::ALL));
             let mut transaction = self.new_transaction(number, isolation);
+            let opened = self.process.env().0;
             let defines = self.size.is_restless && self.random.percent(3);
             let done_so = if defines { self.definer(&mut transaction) } else { self.transaction(&mut transaction) };
-            // Unlocked readers may find that the table of their handle has gone.
+            // Unlocked readers may find that the table or the index of their handle has gone.
             let may_go = self.size.is_restless
                 && matches!(transaction.isolation, Isolation::ReadCommitted | Isolation::ReadUncommitted);
             match done_so.or_else(pass) {
                 Ok(()) => {}
-                Err(Error::NoSuchTable(_)) if may_go => {}
+                Err(Error::NoSuchTable(_) | Error::NoSuchIndex { .. }) if may_go => {}
+                // Closed before it could begin. With a transaction open, the close would have been refused.
+                Err(Error::Failed { .. }) if transaction.begun == 0 && self.process.env().0 != opened => {}
                 Err(error) => return Err(format!("{}: {error} ({error:?})", transaction.name)),
             }
             done.push(transaction);
@@ -441,9 +448,9 @@ impl Client {
                     acts.push((item, Act::Read(Seen::Absent)));
                 }
             }
-            9 => self.read_by_index(records, table, &mut acts)?,
+            9 => self.read_by_index(records, table, into.isolation, &mut acts)?,
             10 => self.take_end(records, table, into.isolation, &mut acts)?,
-            11 => self.delete_range(records, item, &mut acts)?,
+            11 => self.delete_range(records, item, into.isolation, &mut acts)?,
             7 => drop(self.look_at_end(records, table, &mut acts)?),
             8 => {
                 if let Some(item) = self.look_at_end(records, table, &mut acts)? {
