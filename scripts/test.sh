@@ -10,7 +10,8 @@
 #
 # Bounds, by environment: CRASH_ROUNDS (10000), RAW_ROUNDS (1000), RAW_EVERY_ROUNDS (6), FAULT_ROUNDS (3000),
 # RAW_FAULT_ROUNDS (200), DAMAGE_ROUNDS (100), RAW_DAMAGE_ROUNDS (10), MEDIA_ROUNDS (3000), HISTORY_ROUNDS (200),
-# SOAK_SECONDS (20), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), DEATH_ROUNDS (2000), SKIP="loom fuzz ..." by name.
+# SHARED_HISTORY_ROUNDS (10), SOAK_SECONDS (20), PORT_KILL_ROUNDS (50), LOOM_PREEMPTIONS (2), DEATH_ROUNDS (2000),
+# SKIP="loom fuzz ..." by name.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 scripts/need.sh rust fmt clippy || exit 2
@@ -131,7 +132,7 @@ step damage 300 "${sim[@]}" damage --rounds "${DAMAGE_ROUNDS:-100}"
 step damage-raw 120 "${sim[@]}" damage --raw --rounds "${RAW_DAMAGE_ROUNDS:-10}"
 step media 300 "${sim[@]}" media --rounds "${MEDIA_ROUNDS:-3000}"
 step planted 600 "${sim[@]}" planted
-step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}"
+step histories 300 "${sim[@]}" histories --rounds "${HISTORY_ROUNDS:-200}" --shared-rounds "${SHARED_HISTORY_ROUNDS:-10}"
 step kills 300 "${sim[@]}" kills --rounds "${KILL_ROUNDS:-50}" --private-mib 256
 step soak 240 "${sim[@]}" soak --seconds "${SOAK_SECONDS:-20}"
 step probe 600 cargo run --quiet --release -p ledgerstone-cli -- probe --quick --force --dir "$target" --out "$logs/probe.json" --html "$logs/probe.html"

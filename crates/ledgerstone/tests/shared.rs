@@ -224,6 +224,59 @@ fn leaves_noted_as_empty_are_none_of_a_tree_that_another_process_has_freed() {
     }
 }
 
+/// What is found by a name is asked again when another process has changed any table.
+#[test]
+fn a_table_that_a_transaction_has_made_is_found_again_after_another_process_has_dropped_one() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    second.transact(|txn| txn.create_table("other").map(drop)).unwrap();
+    let txn = first.begin().unwrap();
+    txn.create_table("own").unwrap().put(b"key", b"value").unwrap();
+    second.transact(|txn| txn.drop_table("other")).unwrap();
+    assert_eq!(txn.bytes("own").unwrap().get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    txn.commit().unwrap();
+}
+
+/// A process may know a table twice, when others have told it of changes meanwhile. Its own change ends both.
+#[test]
+fn a_handle_that_has_asked_again_learns_what_its_own_process_changes() {
+    let dir = dir_in_memory();
+    let (first, second) = (open(dir.path()), open(dir.path()));
+    let index = ledgerstone::IndexDef::new("by value", ledgerstone::IndexKeys::Value);
+    first.transact(|txn| txn.create_table("a")?.put(b"key", b"value")).unwrap();
+    let kept = first.table("a").unwrap();
+    let level = TransactionOptions { isolation: Some(Isolation::ReadCommitted), ..TransactionOptions::default() };
+    let unlocked = first.begin_with(level).unwrap();
+    let handle = kept.of(&unlocked).unwrap();
+    second.transact(|txn| txn.create_table("other").map(drop)).unwrap();
+    second.transact(|txn| txn.drop_table("other")).unwrap();
+    first.transact(|txn| txn.bytes("a").map(drop)).unwrap(); // Knows it anew.
+    handle.put(b"key", b"again").unwrap(); // Has asked again.
+    unlocked.commit().unwrap();
+    first.transact(|txn| txn.create_index("a", &index)).unwrap();
+    first.transact(|txn| kept.put(txn, b"other key", b"other")).unwrap();
+    let found = first.transact(|txn| txn.bytes("a")?.index("by value")?.get(b"other")).unwrap();
+    assert_eq!(found, Some((b"other key".to_vec(), b"other".to_vec())));
+}
+
+/// A handle that is closed takes nobody with it: a checkpoint of its clone ends first, or is refused.
+#[test]
+fn who_leaves_during_a_checkpoint_of_its_own_hurts_nobody() {
+    let dir = dir_in_memory();
+    let env = open(dir.path());
+    for round in 0..100_u64 {
+        let leaving = open(dir.path());
+        let clone = leaving.clone();
+        std::thread::scope(|scope| {
+            scope.spawn(move || while clone.checkpoint().is_ok() {});
+            env.transact(|txn| txn.bytes_or_create("a")?.put(round.to_be_bytes(), [0; 500])).unwrap();
+            leaving.close().unwrap();
+        });
+        env.transact(|txn| txn.bytes("a")?.get(round.to_be_bytes()).map(drop)).unwrap();
+        assert!(!env.is_failed(), "round {round}");
+    }
+}
+
 /// A process remembers that the front of a queue is dead. Another one puts something there.
 #[test]
 fn a_queue_is_taken_from_and_put_to_by_several() {

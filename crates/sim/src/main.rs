@@ -15,6 +15,7 @@ use ledgerstone_sim::crash::shrink::shrink;
 use ledgerstone_sim::faults::plan::FaultPlan;
 use ledgerstone_sim::faults::round as faults;
 use ledgerstone_sim::histories::check::check;
+use ledgerstone_sim::histories::history::History;
 use ledgerstone_sim::histories::workload::{self, Size};
 use ledgerstone_sim::kills;
 use ledgerstone_sim::log_end;
@@ -145,7 +146,10 @@ struct HistoryArgs {
     /// Runs on real threads and a real directory.
     #[arg(long, default_value_t = 10)]
     thread_rounds: u64,
-    /// Threads of those.
+    /// Runs on real threads and a real directory that two to four processes share. Each thread works in one of them.
+    #[arg(long, default_value_t = 10)]
+    shared_rounds: u64,
+    /// Threads of both.
     #[arg(long, default_value_t = 8)]
     threads: u64,
     /// Transactions of each thread.
@@ -495,6 +499,24 @@ fn history_round(seed: u64, locks_pages: bool) -> Result<Counters, Vec<String>> 
     Ok(counters)
 }
 
+/// Checks a history of real threads, and counts it.
+fn judge(on: &str, seed: u64, result: Result<History, Vec<String>>, counters: &mut Counters, tally: &mut Tally) {
+    let problems = match result {
+        Ok(history) => {
+            let findings = check(&history);
+            counters.add("committed", findings.transaction_count as u64);
+            counters.add("edges", findings.edge_count as u64);
+            findings.problems
+        }
+        Err(problems) => problems,
+    };
+    if !problems.is_empty() {
+        println!("on {on}, seed {seed}:");
+        problems.iter().for_each(|problem| println!("  {problem}"));
+        tally.failures.push((seed, problems));
+    }
+}
+
 fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
     if let Some(seed) = args.one_seed {
         round::collect_panics();
@@ -514,42 +536,33 @@ fn histories(args: HistoryArgs) -> anyhow::Result<bool> {
         arguments.push("--page-locks".to_owned());
     }
     let mut tally = run_workers(&arguments, args.seed, args.rounds, workers, 3, progress(args.rounds))?;
-    let mut threads = Counters::default();
+    let (mut threads, mut shared) = (Counters::default(), Counters::default());
     for number in 0..args.thread_rounds {
         let seed = args.seed.wrapping_add(number);
+        let size = Size { is_restless: number % 2 == 1, ..Size::on_threads(seed, args.threads, args.transactions) };
         let dir = tempfile::tempdir().context("no temporary directory")?;
-        let size = Size {
-            client_count: args.threads,
-            transaction_count: args.transactions,
-            key_count: [4, 16, 64][(number / 5 % 3) as usize],
-            isolation: Size::level_of(number),
-            value_bytes: [8, 700][(number / 5 % 2) as usize],
-            version_store_bytes: 4 << 20,
-            is_queue: number / 5 % 4 == 3,
-        };
-        let problems = match workload::run_on_threads(dir.path(), seed, size, args.page_locks) {
-            Ok(history) => {
-                let findings = check(&history);
-                threads.add("committed", findings.transaction_count as u64);
-                threads.add("edges", findings.edge_count as u64);
-                findings.problems
-            }
-            Err(problems) => problems,
-        };
-        if !problems.is_empty() {
-            println!("on real threads, round {number}:");
-            problems.iter().for_each(|problem| println!("  {problem}"));
-            tally.failures.push((seed, problems));
-        }
+        let result = workload::run_on_threads(dir.path(), seed, size, args.page_locks);
+        judge("real threads", seed, result, &mut threads, &mut tally);
+    }
+    for number in 0..args.shared_rounds {
+        let seed = args.seed.wrapping_add(number);
+        let size = Size { is_restless: true, ..Size::on_threads(seed, args.threads, args.transactions) };
+        let dir = tempfile::tempdir().context("no temporary directory")?;
+        let memory = kills::dir_in_memory()?;
+        let region_dir = memory.path().to_owned();
+        let result = workload::run_on_processes(dir.path(), region_dir, seed, size, args.page_locks);
+        judge("processes", seed, result, &mut shared, &mut tally);
     }
     print_failures("histories", &tally);
-    println!("simulated: {}; on threads: {threads}", tally.counters);
+    println!("simulated: {}; on threads: {threads}; on processes: {shared}", tally.counters);
     println!(
-        "histories: {} simulated rounds from seed {} and {} on real threads, {} transactions, in {:.0} s, {} failed{}",
+        "histories: {} simulated rounds from seed {}, {} on real threads and {} on processes that share, {} transactions, \
+         in {:.0} s, {} failed{}",
         tally.counters.get("rounds"),
         args.seed,
         args.thread_rounds,
-        tally.counters.get("committed") + threads.get("committed"),
+        args.shared_rounds,
+        tally.counters.get("committed") + threads.get("committed") + shared.get("committed"),
         start.elapsed().as_secs_f64(),
         tally.failures.len(),
         seeds_of(&tally)

@@ -1,7 +1,9 @@
 //! What processes tell each other about the catalog.
 //!
 //! N1. A process that drops or changes a table tells all others so before it commits, while it has the table and its
-//!     name locked X. It does so by the word that each process has here: it counts what was told.
+//!     name locked X. It does so by the word that each process has here: it counts what was told. A process that was
+//!     ever told something tells itself, too. It may know a table twice: as it was found since, and as a handle had it
+//!     that has asked again.
 //! N2. What a process knows of tables counts while its word is what it was when it learnt that. After that it is asked
 //!     again of the catalog, with the table locked: whoever has changed it has ended.
 //! N3. A process that has drops under way has its bit here, from before the first commits until the last has ended (I3
@@ -33,7 +35,8 @@ impl News {
 
     /// Tells the others (N1).
     pub(crate) fn tell(&self) {
-        for process in (0..MEMBERS_MAX as usize).filter(|process| *process != self.process) {
+        let was_told = self.told.load(Acquire) != 0;
+        for process in (0..MEMBERS_MAX as usize).filter(|process| was_told || *process != self.process) {
             self.words[process * LINE].fetch_add(1, Release); // Pairs with the load in `counts`.
         }
     }

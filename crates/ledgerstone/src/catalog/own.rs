@@ -116,6 +116,8 @@ impl OwnTables {
         if let Some(info) = own.info()
             && info.name == name
             && info.is_as(definition)
+            && !info.may_be_dropped()
+        // Else whoever opens it would ask again and again (N2).
         {
             return Some(Arc::clone(info));
         }

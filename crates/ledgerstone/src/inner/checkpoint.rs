@@ -87,7 +87,7 @@ impl Inner {
         Ok(latched)
     }
 
-    fn latch_checkpoints(&self) -> Result<Latched<'_>, Error> {
+    pub(super) fn latch_checkpoints(&self) -> Result<Latched<'_>, Error> {
         self.engine.thread()?;
         self.space.await_finished_cut(); // A repair of this thread's may keep the latch.
         self.latch(&self.checkpoint_latch[0])

@@ -156,6 +156,8 @@ impl Handles {
         let threads = std::mem::take(&mut *self.threads.lock());
         let has_panicked = threads.into_iter().filter_map(|thread| thread.join().err()).count() > 0;
         env.stop_leading(shares);
+        // A checkpoint that another clone has begun ends first: if it failed, all would fail. None begins any more.
+        drop(env.latch_checkpoints());
         // Nobody comes or goes meanwhile. Without a turn this one goes all the same, not as the last. If it is that,
         // the next one to open the environment recovers.
         let (turn, refused) = match shares.disk().map(await_turn).transpose() {

@@ -86,6 +86,7 @@ pub fn check(history: &History) -> Findings {
                 Act::Write(value) => {
                     own.insert(access.item, value);
                 }
+                Act::Undone(_) => {}
                 Act::Read(seen) => match own.get(&access.item) {
                     Some(value) if matches(seen, *value) => {}
                     Some(value) => problems.push(format!(
@@ -201,11 +202,12 @@ fn explain(why: Misplaced, access: &Access, seen: Seen, reader: &Transaction, hi
         return format!("{saw}, which was not yet or no longer there (ticks {}..{})", access.began, access.ended);
     }
     if let Seen::Value(value) = seen {
-        let write = Act::Write(Some(value));
         for writer in &history.transactions {
-            let wrote = |other: &Access| other.item == access.item && other.act == write;
-            if writer.accesses.iter().any(wrote) {
-                let what = if writer.commit.is_some() { "overwrote it (G1b)" } else { "rolled it back (G1a)" };
+            let wrote = |act: Act| writer.accesses.iter().any(|other| other.item == access.item && other.act == act);
+            let (is_kept, is_undone) = (wrote(Act::Write(Some(value))), wrote(Act::Undone(Some(value))));
+            if is_kept || is_undone {
+                let is_over = writer.commit.is_some() && is_kept;
+                let what = if is_over { "overwrote it (G1b)" } else { "rolled it back (G1a)" };
                 return format!("{saw}, written by {}, which {what}", writer.name);
             }
         }

@@ -34,6 +34,8 @@ pub enum Act {
     Read(Seen),
     /// Given a value, or removed.
     Write(Option<u64>),
+    /// Written so, and taken back by going to a savepoint before: no version, but readers of uncommitted may see it.
+    Undone(Option<u64>),
 }
 
 /// One access of one item.

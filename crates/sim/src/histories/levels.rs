@@ -148,7 +148,8 @@ fn was_written(access: &Access, seen: Seen, history: &History) -> Result<(), Str
     let initial = history.initial.contains(&(access.item, value));
     let by = |writer: &Transaction| {
         let write = |other: &Access| {
-            other.item == access.item && other.act == Act::Write(Some(value)) && other.began < access.ended
+            let writes = [Act::Write(Some(value)), Act::Undone(Some(value))].contains(&other.act);
+            other.item == access.item && writes && other.began < access.ended
         };
         writer.accesses.iter().any(write)
     };

@@ -5,6 +5,8 @@
 //! | --- | --- |
 //! | [`history`] | what is written down: reads, writes, commits, with the times of each |
 //! | [`workload`] | random transactions on a real engine that write it down |
+//! | `restless` | what clients do to tables as wholes, and between transactions |
+//! | `processes` | one environment opened several times, as by several processes |
 //! | [`check`] | from a history to a graph, and from a cycle to an explanation |
 //! | `levels` | what the weaker levels promise |
 //! | [`graph`] | strongly connected components (Tarjan 1972), shortest cycles |
@@ -13,4 +15,6 @@ pub mod check;
 pub mod graph;
 pub mod history;
 mod levels;
+mod processes;
+mod restless;
 pub mod workload;

@@ -5,20 +5,24 @@
 
 use std::ops::Bound;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::time::Duration;
 
-use ledgerstone::{BytesTable, Durability, Environment, Error, Isolation, Locking, Range, TransactionOptions};
+use ledgerstone::{
+    BytesTable, Durability, EnvTable, Environment, Error, Isolation, Locking, Options, Range, TransactionOptions,
+};
 use ledgerstone_disk::{Disk, FileDisk, SimDisk};
 use ledgerstone_region::sync::{self, Scheduler};
 
 use super::history::{Access, Act, Commit, History, Item, Seen, Transaction};
+use super::processes::{self, Process};
+use super::restless;
 use crate::crash::client::with_durability;
 use ledgerstone_region::Random;
 
-const TABLE_COUNT: u32 = 2;
+pub(super) const TABLE_COUNT: u32 = 2;
 
 /// How much is to happen.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +41,8 @@ pub struct Size {
     pub version_store_bytes: u64,
     /// Mostly the first and the last records are read and taken, and put again.
     pub is_queue: bool,
+    /// Tables are dropped, made, renamed and indexed; see `restless.rs`.
+    pub is_restless: bool,
 }
 
 impl Size {
@@ -50,6 +56,22 @@ impl Size {
             value_bytes: random.pick(&[8, 8, 700]),
             version_store_bytes: random.pick(&[16 << 10, 1 << 20]),
             is_queue: random.percent(30),
+            is_restless: false,
+        }
+    }
+
+    /// A size for a run on real threads.
+    pub fn on_threads(seed: u64, client_count: u64, transaction_count: u64) -> Size {
+        let of = |values: &[usize]| values[(seed / 5) as usize % values.len()];
+        Size {
+            client_count,
+            transaction_count,
+            key_count: of(&[4, 16, 64]) as u32,
+            isolation: Size::level_of(seed),
+            value_bytes: of(&[8, 700, 8, 700, 9000]),
+            version_store_bytes: 4 << 20,
+            is_queue: of(&[0, 0, 0, 1]) == 1,
+            is_restless: false,
         }
     }
 
@@ -73,11 +95,12 @@ pub fn simulate(seed: u64, locks_pages: bool) -> Result<History, Vec<String>> {
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
         let escalate_after = random.pick(&[2, 3, 5, 8, 4096]);
         // Some seeds, at each level, lock leaves.
-        let locking = if locks_pages || seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
-        let env = open(shared, locking, escalate_after, 128 * 4096, size)?;
+        let locking = locking_of(seed, locks_pages);
+        let options = options(locking, escalate_after, 128 * 4096, size);
+        let env = options.open_on(shared).map_err(|error| format!("open: {error}"))?;
         // From here on each operation of the disk is a place to lose the baton.
         disk.set_hook(Arc::new(sync::yield_point));
-        run(env, random.number(), size)
+        run(vec![Process::alone(env)], random.number(), size)
     };
     let result = catch_unwind(AssertUnwindSafe(|| Scheduler::run(schedule_seed, body)));
     let panics = crate::crash::round::take_panics();
@@ -96,20 +119,37 @@ pub fn simulate(seed: u64, locks_pages: bool) -> Result<History, Vec<String>> {
 /// What went wrong before there was a history.
 pub fn run_on_threads(dir: &Path, seed: u64, size: Size, locks_pages: bool) -> Result<History, Vec<String>> {
     crate::planted::take_rare_branches(seed / 3);
-    let disk: Arc<dyn Disk> = Arc::new(FileDisk::new(dir));
-    let locking = if locks_pages || seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical };
-    let env = open(disk, locking, 4096, 8 << 20, size).map_err(|error| vec![error])?;
-    run(env, seed, size).map_err(|error| vec![error])
+    let options = options(locking_of(seed, locks_pages), 4096, 8 << 20, size);
+    let env = options.open_on(Arc::new(FileDisk::new(dir))).map_err(|error| vec![format!("open: {error}")])?;
+    run(vec![Process::alone(env)], seed, size).map_err(|error| vec![error])
 }
 
-fn open(
-    disk: Arc<dyn Disk>,
-    locking: Locking,
-    escalate_after: u32,
-    cache_bytes: u64,
+/// The same with two to four processes that share the environment. Each client works in one of them.
+///
+/// # Errors
+/// What went wrong before there was a history.
+pub fn run_on_processes(
+    dir: &Path,
+    region_dir: PathBuf,
+    seed: u64,
     size: Size,
-) -> Result<Environment, String> {
-    let options = Environment::options()
+    locks_pages: bool,
+) -> Result<History, Vec<String>> {
+    let process_count = Random::new(seed).between(2, 4);
+    let escalate_after = if seed % 3 == 1 { 8 } else { 4096 };
+    let cache_bytes = if seed % 4 == 1 { 128 * 4096 } else { 8 << 20 };
+    let options = options(locking_of(seed, locks_pages), escalate_after, cache_bytes, size);
+    let processes =
+        processes::share(&options, dir, region_dir, process_count).map_err(|error| vec![format!("open: {error}")])?;
+    run(processes, seed, size).map_err(|error| vec![error])
+}
+
+fn locking_of(seed: u64, locks_pages: bool) -> Locking {
+    if locks_pages || seed % 7 == 2 { Locking::Pages } else { Locking::Hierarchical }
+}
+
+fn options(locking: Locking, escalate_after: u32, cache_bytes: u64, size: Size) -> Options {
+    Environment::options()
         .cache_bytes(cache_bytes)
         .log_segment_bytes(256 << 10)
         .log_buffer_bytes(128 << 10)
@@ -120,38 +160,45 @@ fn open(
         .lock_count_max(16384)
         .transaction_count_max(64)
         .version_store_bytes(size.version_store_bytes)
-        .page_count_max(1 << 16);
-    options.open_on(disk).map_err(|error| format!("open: {error}"))
+        .page_count_max(1 << 16)
 }
 
-fn table_name(table: u32) -> String {
+pub(super) fn table_name(table: u32) -> String {
     format!("table {table}")
 }
 
-fn key_bytes(key: u32) -> [u8; 4] {
+pub(super) fn key_bytes(key: u32) -> [u8; 4] {
     key.to_be_bytes()
 }
 
-fn run(env: Environment, seed: u64, size: Size) -> Result<History, String> {
+fn run(processes: Vec<Process>, seed: u64, size: Size) -> Result<History, String> {
     let mut random = Random::new(seed);
     let mut history = History::default();
     let clock = Arc::new(AtomicU64::new(1));
-    env.transact(|txn| {
-        history.initial.clear();
-        for table in 0..TABLE_COUNT {
-            let records = txn.create_table(&table_name(table))?;
-            for key in (0..size.key_count).filter(|key| key % 2 == 0) {
-                let value = clock.fetch_add(1, SeqCst);
-                records.put(&key_bytes(key), &value_of(value, size))?;
-                history.initial.push((Item { table, key }, value));
+    processes[0]
+        .env()
+        .1
+        .transact(|txn| {
+            history.initial.clear();
+            for table in 0..TABLE_COUNT {
+                let records = txn.create_table(&table_name(table))?;
+                for key in (0..size.key_count).filter(|key| key % 2 == 0) {
+                    let value = clock.fetch_add(1, SeqCst);
+                    records.put(&key_bytes(key), &value_of(value, size))?;
+                    history.initial.push((Item { table, key }, value));
+                }
             }
-        }
-        Ok(())
-    })
-    .map_err(|error| format!("set-up: {error}"))?;
+            Ok(())
+        })
+        .map_err(|error| format!("set-up: {error}"))?;
+    let mut client = |number: u64| {
+        let process = processes[(number % processes.len() as u64) as usize].clone();
+        let (clock, random) = (clock.clone(), random.fork());
+        Client { process, number, size, clock, random, opened: 0, kept: Vec::new() }
+    };
     let clients: Vec<_> = (0..size.client_count)
         .map(|number| {
-            let client = Client { env: env.clone(), number, size, clock: clock.clone(), random: random.fork() };
+            let client = client(number);
             sync::spawn(&format!("client {number}"), move || client.run())
         })
         .collect();
@@ -163,44 +210,131 @@ fn run(env: Environment, seed: u64, size: Size) -> Result<History, String> {
             Err(panicked) => errors.push(panicked.to_string()),
         }
     }
-    env.close().map_err(|error| format!("close: {error}"))?;
+    if size.is_restless && errors.is_empty() {
+        match client(size.client_count).look_at_all() {
+            Ok(last) => history.transactions.push(last),
+            Err(error) => errors.push(error),
+        }
+    }
+    for process in processes {
+        process.close().map_err(|error| [&errors[..], &[format!("close: {error}")]].concat().join("; "))?;
+    }
     if errors.is_empty() { Ok(history) } else { Err(errors.join("; ")) }
 }
 
-struct Client {
-    env: Environment,
+pub(super) struct Client {
+    pub(super) process: Process,
     number: u64,
-    size: Size,
+    pub(super) size: Size,
     clock: Arc<AtomicU64>,
-    random: Random,
+    pub(super) random: Random,
+    /// How often its process had been opened again when it opened these tables.
+    opened: u64,
+    /// Tables that it keeps open from transaction to transaction.
+    pub(super) kept: Vec<EnvTable>,
 }
 
 impl Client {
-    fn tick(&self) -> u64 {
+    pub(super) fn tick(&self) -> u64 {
         self.clock.fetch_add(1, SeqCst)
     }
 
     fn run(mut self) -> Result<Vec<Transaction>, String> {
         let mut done = Vec::new();
         for number in 0..self.size.transaction_count {
-            let mut transaction = Transaction {
-                name: format!("T{}.{number}", self.number),
-                isolation: self.size.isolation.unwrap_or_else(|| self.random.pick(&Isolation::ALL)),
-                snapshot: None,
-                began: self.tick(),
-                begun: 0,
-                ending: 0,
-                accesses: Vec::new(),
-                commit: None,
-            };
-            match self.transaction(&mut transaction) {
+            if self.size.is_restless && self.random.percent(2) {
+                let (opened, env) = self.process.env();
+                match self.keep_house(&env).or_else(pass) {
+                    // Another client of this process has closed what this one still had.
+                    Err(Error::Failed { .. }) if self.process.env().0 != opened => {}
+                    kept => kept.map_err(|error| format!("house: {error} ({error:?})"))?,
+                }
+            }
+            let isolation = self.size.isolation.unwrap_or_else(|| self.random.pick(&Isolation::ALL));
+            let mut transaction = self.new_transaction(number, isolation);
+            let opened = self.process.env().0;
+            let defines = self.size.is_restless && self.random.percent(3);
+            let done_so = if defines { self.definer(&mut transaction) } else { self.transaction(&mut transaction) };
+            // Unlocked readers may find that the table or the index of their handle has gone.
+            let may_go = self.size.is_restless
+                && matches!(transaction.isolation, Isolation::ReadCommitted | Isolation::ReadUncommitted);
+            match done_so.or_else(pass) {
                 Ok(()) => {}
-                Err(error) if error.is_retryable() || matches!(error, Error::SnapshotTooOld { .. }) => {}
+                Err(Error::NoSuchTable(_) | Error::NoSuchIndex { .. }) if may_go => {}
+                // Closed before it could begin. With a transaction open, the close would have been refused.
+                Err(Error::Failed { .. }) if transaction.begun == 0 && self.process.env().0 != opened => {}
                 Err(error) => return Err(format!("{}: {error} ({error:?})", transaction.name)),
             }
             done.push(transaction);
         }
         Ok(done)
+    }
+
+    fn new_transaction(&self, number: u64, isolation: Isolation) -> Transaction {
+        Transaction {
+            name: format!("T{}.{number}", self.number),
+            isolation,
+            snapshot: None,
+            began: self.tick(),
+            begun: 0,
+            ending: 0,
+            accesses: Vec::new(),
+            commit: None,
+        }
+    }
+
+    /// The last transaction reads everything. The environment is sound.
+    fn look_at_all(mut self) -> Result<Transaction, String> {
+        let env = self.process.env().1;
+        let mut transaction = self.new_transaction(0, Isolation::Serializable);
+        let mut look = || {
+            let txn = env.begin()?;
+            transaction.begun = self.tick();
+            self.read_all(&txn, &mut transaction)?;
+            self.commit(txn, &mut transaction)
+        };
+        look().map_err(|error| format!("the last look: {error}"))?;
+        let report = env.verify().map_err(|error| format!("verify: {error}"))?;
+        if report.problems.is_empty() { Ok(transaction) } else { Err(format!("verify: {:?}", report.problems)) }
+    }
+
+    /// Changes definitions, and goes on with what is there then.
+    fn definer(&mut self, transaction: &mut Transaction) -> Result<(), Error> {
+        transaction.isolation = Isolation::Serializable;
+        let env = self.process.env().1;
+        let isolation = Some(Isolation::Serializable);
+        let txn = env.begin_with(TransactionOptions { isolation, ..TransactionOptions::default() })?;
+        transaction.begun = self.tick();
+        transaction.ending = transaction.begun;
+        let point = if self.random.percent(30) { Some((txn.savepoint()?, transaction.accesses.len())) } else { None };
+        for _ in 0..self.random.between(1, 2) {
+            transaction.ending = self.tick();
+            self.define(&txn, transaction)?;
+        }
+        if let Some((point, count)) = point {
+            transaction.ending = self.tick();
+            txn.rollback_to(point)?;
+            restless::undo(transaction, count);
+        }
+        let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
+        for _ in 0..self.random.between(0, 3) {
+            transaction.ending = self.tick();
+            self.step(&tables, false, transaction)?;
+        }
+        transaction.ending = self.tick();
+        if self.random.percent(20) {
+            return txn.abort();
+        }
+        drop(tables);
+        self.commit(txn, transaction)
+    }
+
+    fn commit(&self, txn: ledgerstone::Transaction, transaction: &mut Transaction) -> Result<(), Error> {
+        let asked = self.tick();
+        transaction.ending = asked;
+        let committed = txn.commit()?;
+        transaction.commit = Some(Commit { asked, answered: self.tick(), lsn: committed.lsn.0 });
+        Ok(())
     }
 
     fn transaction(&mut self, transaction: &mut Transaction) -> Result<(), Error> {
@@ -209,11 +343,19 @@ impl Client {
         let options = with_durability(self.random.pick(&durabilities));
         let only_reads = self.random.percent(20);
         let isolation = Some(transaction.isolation);
-        let txn = self.env.begin_with(TransactionOptions { isolation, read_only: only_reads, ..options })?;
+        let (opened, env) = self.process.env();
+        if self.size.is_restless && (self.kept.is_empty() || opened != self.opened) {
+            self.kept = vec![env.table(&table_name(0))?, env.table(&table_name(1))?];
+            self.opened = opened;
+        }
+        let txn = env.begin_with(TransactionOptions { isolation, read_only: only_reads, ..options })?;
         transaction.begun = self.tick();
         transaction.ending = transaction.begun;
         transaction.snapshot = txn.snapshot_lsn().map(|lsn| lsn.0);
-        let tables = [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?];
+        let tables = match &self.kept[..] {
+            [first, second] if self.random.percent(50) => [first.of(&txn)?, second.of(&txn)?],
+            _ => [txn.bytes(&table_name(0))?, txn.bytes(&table_name(1))?],
+        };
         // A client that only reads without locks may well take long; and some that write have more images than a small
         // version store takes.
         let is_long = match only_reads {
@@ -225,6 +367,9 @@ impl Client {
             sync::yield_point("client");
             transaction.ending = self.tick();
             self.step(&tables, only_reads, transaction)?;
+            if self.size.is_restless {
+                self.restless_step(&txn, &tables, only_reads, transaction)?;
+            }
             // At other levels a range is one call, however long it is left open.
             if transaction.isolation == Isolation::Serializable && self.random.percent(40) {
                 self.go_on(&tables, &mut open, transaction)?;
@@ -234,10 +379,35 @@ impl Client {
         if self.random.percent(10) {
             return txn.abort();
         }
-        let asked = self.tick();
-        let committed = txn.commit()?;
-        transaction.commit = Some(Commit { asked, answered: self.tick(), lsn: committed.lsn.0 });
-        Ok(())
+        self.commit(txn, transaction)
+    }
+
+    /// A step by a kept table, or some that are taken back.
+    fn restless_step(
+        &mut self,
+        txn: &ledgerstone::Transaction,
+        tables: &[BytesTable; 2],
+        only_reads: bool,
+        transaction: &mut Transaction,
+    ) -> Result<(), Error> {
+        match self.random.weighted(&[6, 2, 1]) {
+            0 => Ok(()),
+            1 => self.use_kept(txn, only_reads, transaction),
+            _ => {
+                let (point, count) = (txn.savepoint()?, transaction.accesses.len());
+                for _ in 0..self.random.between(1, 3) {
+                    transaction.ending = self.tick();
+                    self.step(tables, only_reads, transaction)?;
+                }
+                if self.random.percent(40) {
+                    return txn.release(point);
+                }
+                transaction.ending = self.tick();
+                txn.rollback_to(point)?;
+                restless::undo(transaction, count);
+                Ok(())
+            }
+        }
     }
 
     fn step(&mut self, tables: &[BytesTable; 2], only_reads: bool, into: &mut Transaction) -> Result<(), Error> {
@@ -254,7 +424,10 @@ impl Client {
             (false, false) => &[6, 3, 5, 8, 4, 5, 5, 1, 1],
             (false, true) => &[2, 1, 2, 5, 5, 1, 2, 6, 24],
         };
-        let kind = self.random.weighted(weights);
+        let mut kind = self.random.weighted(weights);
+        if self.size.is_restless && self.random.percent(25) {
+            kind = if only_reads { 9 } else { self.random.pick(&[9, 10, 10, 11]) };
+        }
         match kind {
             0 => acts.push((item, Act::Read(seen(records.get(&key)?)))),
             1 => acts.push((item, Act::Read(seen(records.get_for_update(&key)?)))),
@@ -275,6 +448,9 @@ impl Client {
                     acts.push((item, Act::Read(Seen::Absent)));
                 }
             }
+            9 => self.read_by_index(records, table, into.isolation, &mut acts)?,
+            10 => self.take_end(records, table, into.isolation, &mut acts)?,
+            11 => self.delete_range(records, item, into.isolation, &mut acts)?,
             7 => drop(self.look_at_end(records, table, &mut acts)?),
             8 => {
                 if let Some(item) = self.look_at_end(records, table, &mut acts)? {
@@ -402,6 +578,12 @@ impl Client {
     }
 }
 
+/// What ends a transaction, and is nobody's fault.
+fn pass(error: Error) -> Result<(), Error> {
+    let is_usual = error.is_retryable() || matches!(error, Error::SnapshotTooOld { .. });
+    if is_usual { Ok(()) } else { Err(error) }
+}
+
 /// A range that a transaction reads on in between other calls.
 struct OpenRange {
     range: Range,
@@ -442,7 +624,7 @@ impl OpenRange {
     }
 }
 
-fn seen(value: Option<Vec<u8>>) -> Seen {
+pub(super) fn seen(value: Option<Vec<u8>>) -> Seen {
     match value {
         None => Seen::Absent,
         Some(value) => Seen::Value(value.first_chunk().map_or(0, |number| u64::from_le_bytes(*number))),
@@ -450,7 +632,7 @@ fn seen(value: Option<Vec<u8>>) -> Seen {
 }
 
 /// A value that tells its number, and is as long as the run wants it.
-fn value_of(number: u64, size: Size) -> Vec<u8> {
+pub(super) fn value_of(number: u64, size: Size) -> Vec<u8> {
     let mut value = number.to_le_bytes().to_vec();
     value.resize(size.value_bytes.max(8), number as u8);
     value

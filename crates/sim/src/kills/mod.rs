@@ -29,7 +29,7 @@ use ledgerstone::{Durability, Environment, Options, Sharing};
 use ledgerstone_examples::counter_list::ListStructure;
 
 pub use child::{ChildArgs, work};
-pub use parent::{KillsArgs, Report, run};
+pub use parent::{KillsArgs, Report, dir_in_memory, run};
 
 /// Nobody waits so long for the next commit, or something hangs.
 pub const PATIENCE: Duration = Duration::from_secs(30);

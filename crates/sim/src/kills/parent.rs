@@ -75,6 +75,15 @@ struct Stage<'s> {
     report: Report,
 }
 
+/// A directory for a region, which goes when this is dropped.
+///
+/// # Errors
+/// It cannot be made.
+pub fn dir_in_memory() -> anyhow::Result<tempfile::TempDir> {
+    let memory = if Path::new("/dev/shm").is_dir() { tempfile::tempdir_in("/dev/shm") } else { tempfile::tempdir() };
+    memory.context("no directory in memory")
+}
+
 /// Runs so many kills.
 ///
 /// # Errors
@@ -85,8 +94,7 @@ pub fn run(args: &KillsArgs) -> anyhow::Result<Report> {
         None => tempfile::tempdir(),
     };
     let dir = dir.context("no temporary directory")?;
-    let memory = if Path::new("/dev/shm").is_dir() { tempfile::tempdir_in("/dev/shm") } else { tempfile::tempdir() };
-    let memory = memory.context("no directory in memory")?;
+    let memory = dir_in_memory()?;
     let env = options(dir.path(), memory.path()).open(dir.path().join("env"))?;
     soak::users::set_up(&env)?;
     env.transact(|txn| {
