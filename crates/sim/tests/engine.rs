@@ -138,6 +138,7 @@ fn histories_on_threads_are_what_their_levels_promise() {
         value_bytes: 8,
         version_store_bytes: 1 << 20,
         is_queue: false,
+        is_restless: false,
     };
     let findings = check(&workload::run_on_threads(dir.path(), 1, size, false).unwrap());
     assert!(findings.problems.is_empty(), "{}", findings.problems.join("\n"));

@@ -3,9 +3,9 @@
 //! E1. A view that goes, or is closed, ends nothing for others: the engine goes on, and no checkpoint is taken.
 //! E2. It has no background threads. Its bell wakes the housekeeper of the process that has opened the environment, and
 //!     so do its log and its cache with their threads.
-//! E3. It learns from others what they do to tables (`catalog/news.rs`). How far the ends of a tree are dead it remembers
-//!     for itself (E6 in `btree/edges.rs` of `structures`), since its slots are no members'. So a queue is used by one
-//!     process.
+//! E3. It learns from others what they do to tables (`catalog/news.rs`). How far the ends of a tree are dead it
+//!     remembers for itself (E6 in `btree/edges.rs` of `structures`), since its slots are no members'. So a queue is
+//!     used by one process.
 //! E4. It has no keepers of the log. Others see its log pins (`log/handle_table.rs`).
 //! E5. Transactions in doubt are in the lists of the processes that have prepared them, or have found them. A global id
 //!     is refused whichever process has it.
