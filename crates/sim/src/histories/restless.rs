@@ -139,10 +139,18 @@ impl Client {
 
     /// Changes what tables there are, or what they are like.
     pub(super) fn define(&mut self, txn: &ledgerstone::Transaction, into: &mut Transaction) -> Result<(), Error> {
-        let table = self.random.below(u64::from(TABLE_COUNT)) as u32;
-        let name = table_name(table);
         let began = self.tick();
         let mut acts: Vec<(Item, Act)> = Vec::new();
+        // Readers of uncommitted may have seen what was done before an error.
+        let defined = self.define_by(txn, &mut acts);
+        let ended = self.tick();
+        into.accesses.extend(acts.into_iter().map(|(item, act)| Access { item, act, began, ended }));
+        defined
+    }
+
+    fn define_by(&mut self, txn: &ledgerstone::Transaction, acts: &mut Vec<(Item, Act)>) -> Result<(), Error> {
+        let table = self.random.below(u64::from(TABLE_COUNT)) as u32;
+        let name = table_name(table);
         match self.random.weighted(&[4, 2, 3, 3]) {
             0 => {
                 txn.drop_table(&name)?;
@@ -155,8 +163,8 @@ impl Client {
                 let records = txn.bytes(&name)?;
                 for key in (0..self.size.key_count).filter(|key| key % 2 == 1) {
                     let number = self.tick();
-                    records.put(key_bytes(key), value_of(number, self.size))?;
                     acts.push((Item { table, key }, Act::Write(Some(number))));
+                    records.put(key_bytes(key), value_of(number, self.size))?;
                 }
             }
             1 => {
@@ -165,13 +173,9 @@ impl Client {
                     let rows = txn.bytes(&table_name(table))?.range(..)?.collect::<Result<Vec<_>, Error>>()?;
                     let rows: Vec<_> =
                         rows.into_iter().map(|(key, value)| (number_of(&key), seen(Some(value)))).collect();
-                    self.all_of(table, rows.clone(), &mut acts);
+                    self.all_of(table, rows.clone(), acts);
                     contents.push(rows);
                 }
-                for (from, to) in [(table_name(0), "between".to_owned()), (table_name(1), table_name(0))] {
-                    txn.rename_table(&from, &to)?;
-                }
-                txn.rename_table("between", &table_name(1))?;
                 for table in 0..TABLE_COUNT {
                     let other = &contents[1 - table as usize];
                     acts.extend(self.universe().map(|key| {
@@ -181,6 +185,10 @@ impl Client {
                         (Item { table, key }, Act::Write(value))
                     }));
                 }
+                for (from, to) in [(table_name(0), "between".to_owned()), (table_name(1), table_name(0))] {
+                    txn.rename_table(&from, &to)?;
+                }
+                txn.rename_table("between", &table_name(1))?;
             }
             2 => drop(txn.create_index_if_missing(&name, &index())?),
             _ => match txn.drop_index(&name, INDEX) {
@@ -188,8 +196,6 @@ impl Client {
                 dropped => dropped?,
             },
         }
-        let ended = self.tick();
-        into.accesses.extend(acts.into_iter().map(|(item, act)| Access { item, act, began, ended }));
         Ok(())
     }
 
