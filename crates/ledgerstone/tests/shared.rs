@@ -612,6 +612,38 @@ fn who_does_not_see_the_memory_of_others_does_not_open_the_environment() {
     env.close().unwrap();
 }
 
+/// What other clones of the handle are doing just then ends first, or not at all.
+#[test]
+fn who_leaves_while_a_clone_compacts_or_frees_hurts_nobody() {
+    let dir = dir_in_memory();
+    let dir = dir.path();
+    let stays = open(dir);
+    for round in 0..20_u64 {
+        let leaves = open(dir);
+        leaves
+            .transact(|txn| {
+                (0..300_u64).try_for_each(|no| txn.bytes_or_create("a")?.put(&no.to_be_bytes(), &long(1)[..2000]))
+            })
+            .unwrap();
+        leaves.transact(|txn| txn.drop_table("a")).unwrap();
+        let clone = leaves.clone();
+        let works = std::thread::spawn(move || {
+            for _ in 0..50 {
+                let done = if round % 2 == 0 { clone.compact().map(drop) } else { clone.reclaim() };
+                if done.is_err() {
+                    break; // It was closed.
+                }
+            }
+        });
+        sync::sleep_ns(round * 300_000);
+        let closed = leaves.close();
+        works.join().unwrap();
+        assert!(!stays.is_failed(), "round {round}, {closed:?}: {:?}", stays.checkpoint());
+        stays.transact(|txn| txn.bytes_or_create("b")?.put(&round.to_be_bytes(), b"value")).unwrap();
+    }
+    assert!(stays.verify().unwrap().problems.is_empty());
+}
+
 /// Its last record is that of the opening, which the others cannot read as they read theirs.
 #[test]
 fn the_first_one_dies_before_it_has_done_anything() {

@@ -176,7 +176,7 @@ impl Handles {
             result = result.and(closed);
             env.engine.fail(CLOSED);
         } else {
-            if env.in_doubt.count() > 0 {
+            if !self.await_own_transactions() || env.in_doubt.count() > 0 {
                 std::mem::forget(Arc::clone(env)); // They are the others' when this process ends.
             }
             env.engine.clear_undos();
@@ -192,6 +192,22 @@ impl Handles {
         }
         drop(turn);
         refused.and(given_back).and(result)
+    }
+
+    /// Waits until the transactions have ended that calls of other clones have under way: frees and compactions begin
+    /// their own, and none begins any more. False: some have not. Those in doubt are left.
+    fn await_own_transactions(&self) -> bool {
+        let engine = &self.env.engine;
+        let running = || engine.table.owners().filter(|owner| engine.slots.is_of_us(*owner)).count() as u64;
+        let (begun_ns, mut look_ns) = (sync::now_ns(), *WRITES_LOOK_NS.start());
+        while running() > self.env.in_doubt.count() {
+            if engine.is_failed() || sync::now_ns().saturating_sub(begun_ns) > WRITES_WAIT_NS {
+                return false;
+            }
+            sync::sleep_ns(look_ns);
+            look_ns = (look_ns * 2).min(*WRITES_LOOK_NS.end());
+        }
+        true
     }
 
     fn close(&self) -> Result<(), Error> {
