@@ -397,7 +397,11 @@ fn the_archive_goes_on_when_another_process_leads() {
     fill(&second, 2);
     second.checkpoint().unwrap();
     fill(&second, 3);
-    second.archive_now().unwrap();
+    // It leads, and gets its keepers a little later.
+    within_patience(|| match second.archive_now() {
+        Err(Error::NoArchive) => false,
+        archived => archived.is_ok(),
+    });
     second.backup(dir.join("saved"), ledgerstone::BackupOptions::default()).unwrap();
     fill(&second, 4);
     second.close().unwrap();

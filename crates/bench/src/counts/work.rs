@@ -296,7 +296,7 @@ fn evicting(env: &Environment, count: u64, all: u64, work: impl FnOnce() -> Resu
 
 /// A page above the leaves may have to be read, too, and a leaf may be there.
 fn is_near(moved: u64, count: u64) -> bool {
-    moved.abs_diff(count) * 20 <= count
+    moved.abs_diff(count) <= 1 + count / 20
 }
 
 /// Pages that are read and evicted meanwhile.

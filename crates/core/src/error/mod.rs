@@ -644,8 +644,10 @@ pub enum Error {
         /// What is wrong with it.
         what: String,
     },
-    /// The environment has no archive.
-    #[error("there is no archive: set archive_dir, or name its directory")]
+    /// The environment has no archive; or processes share it, and another one leads and keeps the archive.
+    #[error(
+        "there is no archive here: set archive_dir, or name its directory; of processes that share, the one that leads has it"
+    )]
     NoArchive,
     /// The archive is of another environment, or of another life of this one (one of them was restored, or is a copy).
     #[error(

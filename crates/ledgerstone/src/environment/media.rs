@@ -170,6 +170,8 @@ impl Environment {
     /// Copies the log into the archive now, up to what is durable. Without this call, segments are copied when they are
     /// full. Returns how many segments were examined.
     ///
+    /// Of processes that share, only the one that leads has the archive, soon after it has taken the lead.
+    ///
     /// Waits for the disk: see [what blocks](crate#what-blocks).
     ///
     /// # Errors

@@ -7,6 +7,8 @@
 //! - A table that is dropped and made again: each key is removed. Two tables that change their names: each has been
 //!   read, and each key is given what the other table had.
 //! - Definitions are changed by serializable transactions only, whatever the level of the round.
+//! - Names are changed only where all transactions are serializable. Others do not lock a table until they use it, and
+//!   a table that was opened before stays the same one under its new name.
 //! - Taking from an end reads what was passed over only at level serializable. At others, whoever comes second takes
 //!   the next record.
 
@@ -151,7 +153,8 @@ impl Client {
     fn define_by(&mut self, txn: &ledgerstone::Transaction, acts: &mut Vec<(Item, Act)>) -> Result<(), Error> {
         let table = self.random.below(u64::from(TABLE_COUNT)) as u32;
         let name = table_name(table);
-        match self.random.weighted(&[4, 2, 3, 3]) {
+        let swaps = u64::from(self.size.isolation == Some(Isolation::Serializable)) * 2;
+        match self.random.weighted(&[4, swaps, 3, 3]) {
             0 => {
                 txn.drop_table(&name)?;
                 let records = txn.create_table(&name)?;
@@ -176,19 +179,19 @@ impl Client {
                     self.all_of(table, rows.clone(), acts);
                     contents.push(rows);
                 }
+                let renamed = swap_names(txn);
                 for table in 0..TABLE_COUNT {
                     let other = &contents[1 - table as usize];
                     acts.extend(self.universe().map(|key| {
                         let value = other.iter().find(|(other, _)| *other == key).map(|(_, seen)| *seen);
                         let value =
                             value.and_then(|seen| if let Seen::Value(value) = seen { Some(value) } else { None });
-                        (Item { table, key }, Act::Write(value))
+                        // Refused half way, it was never there, though some may have seen the first half.
+                        let act = if renamed.is_ok() { Act::Write(value) } else { Act::Undone(value) };
+                        (Item { table, key }, act)
                     }));
                 }
-                for (from, to) in [(table_name(0), "between".to_owned()), (table_name(1), table_name(0))] {
-                    txn.rename_table(&from, &to)?;
-                }
-                txn.rename_table("between", &table_name(1))?;
+                renamed?;
             }
             2 => drop(txn.create_index_if_missing(&name, &index())?),
             _ => match txn.drop_index(&name, INDEX) {
@@ -214,7 +217,10 @@ impl Client {
         let act = match self.random.weighted(if only_reads { &[1, 0, 0] } else { &[3, 2, 1] }) {
             0 => Act::Read(seen(kept.get(txn, key)?)),
             1 => {
-                kept.put(txn, key, value_of(number, self.size))?;
+                if let Err(error) = kept.put(txn, key, value_of(number, self.size)) {
+                    into.accesses.push(self.refused(item, number));
+                    return Err(error);
+                }
                 Act::Write(Some(number))
             }
             _ => Act::Read(seen(kept.get_for_update(txn, key)?)),
@@ -242,6 +248,13 @@ impl Client {
 
 /// No version of anything.
 const WRONG: Seen = Seen::Value(0);
+
+/// The two tables change their names.
+fn swap_names(txn: &ledgerstone::Transaction) -> Result<(), Error> {
+    txn.rename_table(&table_name(0), "between")?;
+    txn.rename_table(&table_name(1), &table_name(0))?;
+    txn.rename_table("between", &table_name(1))
+}
 
 /// By the lowest byte of a value's number: nearly every write moves an entry.
 fn index() -> IndexDef {

@@ -413,8 +413,29 @@ impl Client {
     fn step(&mut self, tables: &[BytesTable; 2], only_reads: bool, into: &mut Transaction) -> Result<(), Error> {
         let table = self.random.below(u64::from(TABLE_COUNT)) as u32;
         let item = Item { table, key: self.random.below(u64::from(self.size.key_count)) as u32 };
-        let (records, key) = (&tables[table as usize], key_bytes(item.key));
         let number = self.tick();
+        let done = self.step_on(&tables[table as usize], item, number, only_reads, into);
+        if done.is_err() && !only_reads {
+            into.accesses.push(self.refused(item, number));
+        }
+        done
+    }
+
+    /// A write that was refused: by the lock of an index's entry, say. Until then the record was there for those who
+    /// read what is not committed.
+    pub(super) fn refused(&self, item: Item, number: u64) -> Access {
+        Access { item, act: Act::Undone(Some(number)), began: number, ended: self.tick() }
+    }
+
+    fn step_on(
+        &mut self,
+        records: &BytesTable,
+        item: Item,
+        number: u64,
+        only_reads: bool,
+        into: &mut Transaction,
+    ) -> Result<(), Error> {
+        let (table, key) = (item.table, key_bytes(item.key));
         let mut began = self.tick();
         let mut acts: Vec<(Item, Act)> = Vec::new();
         let value = value_of(number, self.size);
