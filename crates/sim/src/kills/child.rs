@@ -143,10 +143,12 @@ fn add_to_list(user: &mut User) -> Result<(), Error> {
     done
 }
 
-/// Without an archive, a backup that follows on another may come too late: then a whole one is taken next.
+/// Without an archive, a backup that follows on another may come too late: then a whole one is taken next. Several
+/// threads of a process may do this, and one is refused while another writes.
 fn back_up(user: &mut User) -> Result<(), Error> {
     match user.back_up() {
         Err(Error::LogGone { .. }) => std::fs::remove_dir_all(user.stage.dir.join("backup")).map_err(Error::Disk),
+        Err(Error::BackupUnderWay { .. }) => Ok(()),
         done => done,
     }
 }
